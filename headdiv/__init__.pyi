@@ -9,9 +9,9 @@ from .methods.base import Method as Method
 from .methods.drop_in import MultiheadAttention as MultiheadAttention
 from .methods.registry import make_method as make_method
 from .methods.registry import register as register
-from .nn.attention import HeadRecord as HeadRecord
-from .nn.attention import record_heads as record_heads
 from .nn.folding import fold as fold
+from .nn.records import HeadRecord as HeadRecord
+from .nn.records import record_heads as record_heads
 from .pretrained.insertion import insert as insert
 from .pretrained.insertion import inserted_modules as inserted_modules
 from .pretrained.insertion import remove_method as remove_method

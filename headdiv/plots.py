@@ -23,7 +23,7 @@ from headdiv.analysis.heads import Pruned
 from headdiv.analysis.masking import HeadChange
 from headdiv.analysis.similarity import BY_PAIR, Observed, compare_heads
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.nn.attention import HeadRecord
+from headdiv.nn.records import HeadRecord
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from headdiv.companion.models.batching import Pairs, make_batch
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.methods import check_method, make_method
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord, record_heads
-from headdiv.nn.packing import attention_mask, lay_out
-from headdiv.nn.sizes import ModelConfig
+from headdiv.nn.packing import AttentionLayout, attention_mask, lay_out
+from headdiv.nn.records import HeadRecord, record_heads
+from headdiv.nn.sizes import AttentionSpec, ModelConfig
 
 ARCHITECTURES = ["direct", "average", "nonlinear"]
 PLACES = ["subspace", "position", "output"]

@@ -3,7 +3,7 @@
 from packed import D, K, randomly, sentences
 
 from headdiv.methods.moa import MixtureAttention
-from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.sizes import AttentionSpec
 
 KINDS = ["encoder", "decoder", "cross"]
 E, TOP = 5, 3

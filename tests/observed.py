@@ -5,7 +5,7 @@ import torch
 from headdiv.analysis.similarity import Observed
 from headdiv.companion.models.batching import make_batch
 from headdiv.companion.tasks import TASKS
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 
 SPECIAL_TOKENS = TASKS["translation"].special_tokens
 

@@ -14,8 +14,11 @@ import headdiv
 from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.options import MethodOptions
 from headdiv.methods.options.losses import no_values_to_compare
-from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord, attention_modules
+from headdiv.nn.attention import AttentionModule
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
+from headdiv.nn.packing import AttentionLayout
+from headdiv.nn.records import HeadRecord, attention_modules
+from headdiv.nn.sizes import AttentionSpec
 
 
 class MultiQueryAttention(AttentionModule):

@@ -4,9 +4,9 @@ import math
 
 import torch
 
-from headdiv.nn.attention import AttentionLayout, AttentionSpec
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import assign_windows, attention_mask, lay_out
+from headdiv.nn.packing import AttentionLayout, assign_windows, attention_mask, lay_out
+from headdiv.nn.sizes import AttentionSpec
 
 D, H, K = 6, 2, 3
 

@@ -176,7 +176,7 @@ def assert_gradients_of_the_loss(model, batch, words, patch):
         return linear_cross_entropy(hidden, values_by_name["embedding.weight"][:words], batch.targets[there])[0]
 
     assert torch.autograd.gradcheck(loss, values)
-    patch.setattr("headdiv.nn.attention.WIDE", 0)
+    patch.setattr("headdiv.nn.packing.WIDE", 0)
     assert torch.autograd.gradcheck(loss, values)
 
 

@@ -36,11 +36,12 @@ from headdiv.core.arguments import must_be, read_through
 from headdiv.core.errors import DataError
 from headdiv.core.precision import at_least_float32
 from headdiv.core.tracing import uncompiled
-from headdiv.nn.attention import AttentionSpec, Edit, HeadModule, HeadRecord, attention_modules, record_heads
 from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import IDENTITIES, MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
 from headdiv.nn.projections import must_be_merged
+from headdiv.nn.records import Edit, HeadModule, HeadRecord, attention_modules, record_heads
+from headdiv.nn.sizes import AttentionSpec
 
 if TYPE_CHECKING:
     import pandas as pd

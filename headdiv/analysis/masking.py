@@ -22,7 +22,7 @@ from headdiv.core import progress
 from headdiv.core.arguments import listed, must_be, must_be_number, numbers
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import uncompiled
-from headdiv.nn.attention import HeadModule, attention_modules, keyed_by_place
+from headdiv.nn.records import HeadModule, attention_modules, keyed_by_place
 
 Masks = Mapping[str, Sequence[float] | Tensor]  # by attention module: a number for each head, 0 or 1
 Head = tuple[str, int]  # attention module, number from 1

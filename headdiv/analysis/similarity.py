@@ -21,8 +21,9 @@ from headdiv.core.arguments import must_be, must_be_number, read_through
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.tensors import must_be_tensor
 from headdiv.core.tracing import no_second_derivative
-from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules
 from headdiv.nn.packing import PackedLayout
+from headdiv.nn.records import HeadRecord, attention_modules
+from headdiv.nn.sizes import AttentionSpec
 
 ENOUGH = 20_000  # queries of each module that the measures are taken over
 BLOCK = 1 << 17  # numbers of all pairs processed at a time, so that they stay in the processor's cache

@@ -16,7 +16,7 @@ from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods.base import Method
-from headdiv.nn.attention import HeadRecord
+from headdiv.nn.records import HeadRecord
 from headdiv.pretrained.attached import transformers
 from headdiv.pretrained.trainer import BetweenEpochs, inserted, predictions
 from headdiv.training.method_steps import MethodSteps

@@ -39,9 +39,10 @@ from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.core.settings import check
 from headdiv.methods.options import CombinedOptions, MethodOptions
 from headdiv.methods.options.base import HOOKS
-from headdiv.nn.attention import AttentionModule, AttentionSpec, BlockSpec, HeadModule, HeadRecord, attention_modules
+from headdiv.nn.attention import AttentionModule
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.sizes import ATTENTION_KINDS, Kind
+from headdiv.nn.records import HeadModule, HeadRecord, attention_modules
+from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, BlockSpec, Kind
 
 RequiredRecords = Literal["nothing", "heads", "weights"]
 

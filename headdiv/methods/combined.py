@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from headdiv.methods.base import EpochEnd, Method, RequiredRecords
 from headdiv.methods.options import AttentionHook, CombinedOptions
-from headdiv.nn.attention import AttentionModule, AttentionSpec
+from headdiv.nn.attention import AttentionModule
+from headdiv.nn.sizes import AttentionSpec
 
 # ---- how the results of several become one
 

@@ -42,9 +42,10 @@ from headdiv.gha import (
 )
 from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.options.modules import DeaconOptions, nonlinear_inputs
-from headdiv.nn.attention import AttentionSpec, attention_modules, keyed_by_place
 from headdiv.nn.batch_norm import BatchNorm, normalisation, scale_and_shift
 from headdiv.nn.linear import Linear, linear, weight_is_all
+from headdiv.nn.records import attention_modules, keyed_by_place
+from headdiv.nn.sizes import AttentionSpec
 
 
 class PCAOutput(nn.Module):

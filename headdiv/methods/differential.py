@@ -29,10 +29,11 @@ from torch.nn import functional as F
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import DifferentialOptions
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, attention_modules
 from headdiv.nn.caches import Cache
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import PackedLayout
+from headdiv.nn.packing import AttentionLayout, PackedLayout
+from headdiv.nn.records import attention_modules
+from headdiv.nn.sizes import AttentionSpec
 
 
 class DifferentialAttention(MultiHeadAttention):

@@ -23,8 +23,8 @@ from headdiv.analysis.similarity import query_rows
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.head_loss import HeadLoss, Term, by_sentence, inverse_root
 from headdiv.methods.options.losses import HeadLossOptions
-from headdiv.nn.attention import HeadRecord
 from headdiv.nn.packing import PackedLayout
+from headdiv.nn.records import HeadRecord
 
 
 def agreement(x: Tensor, side: PackedLayout) -> Tensor:

@@ -25,8 +25,8 @@ from headdiv.core.precision import at_least_float32
 from headdiv.core.tracing import no_second_derivative
 from headdiv.methods.head_loss import HeadLoss, Term, by_sentence, similarities
 from headdiv.methods.options.losses import DppOptions
-from headdiv.nn.attention import HeadRecord
 from headdiv.nn.packing import PackedLayout
+from headdiv.nn.records import HeadRecord
 
 
 def quality(weights: Tensor, side: PackedLayout) -> Tensor:

@@ -19,9 +19,9 @@ from headdiv.core.arguments import must_be_progress
 from headdiv.core.modules import active_modules
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import DropHeadOptions
-from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
+from headdiv.nn.sizes import AttentionSpec
 
 
 def kept_heads(draws: Tensor, rate: Tensor | float) -> Tensor:

@@ -32,13 +32,13 @@ from headdiv.methods.base import Method, acts_on_block
 from headdiv.methods.combined import parts_of
 from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import make_method
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec, record_heads
 from headdiv.nn.folding import fold
 from headdiv.nn.linear import LINEAR, WeightAndBias
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import PackedLayout, added_mask, full_side, padded_side, real_rows
+from headdiv.nn.packing import AttentionLayout, PackedLayout, added_mask, full_side, padded_side, real_rows
 from headdiv.nn.projections import SeparateProjections, from_torch, must_be_merged, to_torch
-from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
+from headdiv.nn.records import record_heads
+from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, BlockSpec, Kind, Sizes
 
 MADE: WeakKeyDictionary[Method, Counter[Kind]] = WeakKeyDictionary()  # modules made without a layer, by method
 

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import GatedOptions
-from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
+from headdiv.nn.sizes import AttentionSpec
 
 
 class GatedAttention(MultiHeadAttention):

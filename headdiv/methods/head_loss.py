@@ -14,8 +14,8 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import Method, RequiredRecords, groups, of_kinds
 from headdiv.methods.options.losses import HeadLossOptions, Term
-from headdiv.nn.attention import HeadRecord
 from headdiv.nn.packing import PackedLayout
+from headdiv.nn.records import HeadRecord
 
 
 def by_sentence(rows: Tensor, side: PackedLayout) -> Tensor:

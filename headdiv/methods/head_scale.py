@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import HeadScaleOptions
-from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.batch_norm import normalisation
 from headdiv.nn.linear import WeightAndBias, linear
+from headdiv.nn.sizes import AttentionSpec
 
 
 class ScaledOutput(WeightAndBias):

@@ -34,8 +34,9 @@ from headdiv.core.tracing import is_recomputing
 from headdiv.methods.base import Method, ValidationSplit
 from headdiv.methods.kwta import boost, keep_probabilities, sampled, winners
 from headdiv.methods.options.modules import KWTA, HomeostasisOptions, Mechanism, survivors
-from headdiv.nn.attention import AttentionSpec, BlockSpec, attention_modules, keyed_by_place
 from headdiv.nn.dropout import Dropout
+from headdiv.nn.records import attention_modules, keyed_by_place
+from headdiv.nn.sizes import AttentionSpec, BlockSpec
 
 
 class Inhibition(nn.Module):

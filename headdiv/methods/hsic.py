@@ -18,7 +18,7 @@ from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.head_loss import HeadLoss, inverse_root
 from headdiv.methods.options.losses import HsicOptions
-from headdiv.nn.attention import HeadRecord
+from headdiv.nn.records import HeadRecord
 
 
 def linear_cka(x: Tensor) -> Tensor:

@@ -28,8 +28,9 @@ from headdiv.core.modules import active_modules
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.base import Method, ValidationSplit, groups, of_kinds
 from headdiv.methods.options.modules import MixingOptions
-from headdiv.nn.attention import AttentionSpec, HeadRecord, attention_modules, keyed_by_place
 from headdiv.nn.linear import WeightAndBias, linear
+from headdiv.nn.records import HeadRecord, attention_modules, keyed_by_place
+from headdiv.nn.sizes import AttentionSpec
 
 
 class MixingOutput(WeightAndBias):

@@ -35,10 +35,13 @@ from headdiv.core.tracing import is_transformed
 from headdiv.methods.base import Method, RequiredRecords, ValidationSplit
 from headdiv.methods.options.modules import MoaOptions
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
-from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec, HeadRecord
+from headdiv.nn.attention import AttentionModule
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.linear import Linear
+from headdiv.nn.packing import AttentionLayout
+from headdiv.nn.records import HeadRecord
+from headdiv.nn.sizes import AttentionSpec
 
 # ---- products with the chosen experts' matrices
 

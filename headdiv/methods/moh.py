@@ -29,10 +29,11 @@ from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import Method, RequiredRecords, ValidationSplit
 from headdiv.methods.options.modules import Gates, MohOptions
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadRecord
 from headdiv.nn.linear import linear_in_float32
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import PackedLayout
+from headdiv.nn.packing import AttentionLayout, PackedLayout
+from headdiv.nn.records import HeadRecord
+from headdiv.nn.sizes import AttentionSpec
 
 
 class MixtureOfHeads(MultiHeadAttention):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headdiv.methods.head_loss import HeadLoss, similarities
 from headdiv.methods.options.losses import HeadLossOptions
-from headdiv.nn.attention import HeadRecord
+from headdiv.nn.records import HeadRecord
 
 
 class Orthogonality(HeadLoss):

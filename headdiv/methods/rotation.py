@@ -22,9 +22,9 @@ from headdiv.analysis.similarity import measure_heads
 from headdiv.core.errors import TrainingError
 from headdiv.methods.base import EpochEnd, Method, of_kinds
 from headdiv.methods.options.swaps import DynamicRotationOptions, HeadGrid, HeadIndex, RotationOptions, Swap
-from headdiv.nn.attention import AttentionSpec, attention_modules, keyed_by_place
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.sizes import ATTENTION_KINDS, Kind
+from headdiv.nn.records import attention_modules, keyed_by_place
+from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind
 
 
 def ordinary_modules(model: nn.Module) -> list[MultiHeadAttention]:

@@ -36,7 +36,7 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import ValidationSplit, groups
 from headdiv.methods.options.modules import Renormalise
-from headdiv.nn.attention import HeadRecord
+from headdiv.nn.records import HeadRecord
 
 EPSILON = 1e-6  # beside the detached sum of gates, as in the authors' code
 

@@ -16,10 +16,11 @@ from torch import Tensor, nn
 
 from headdiv.methods.base import Method
 from headdiv.methods.options.modules import TalkingHeadsOptions
-from headdiv.nn.attention import AttentionLayout, AttentionSpec
 from headdiv.nn.caches import Cache
 from headdiv.nn.dot_product import after_dropout, masked_softmax
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.packing import AttentionLayout
+from headdiv.nn.sizes import AttentionSpec
 
 
 class TalkingHeadsAttention(MultiHeadAttention):

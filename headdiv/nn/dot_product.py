@@ -15,9 +15,8 @@ from torch.nn import functional as F
 
 from headdiv.core.precision import HALF, at_least_float32
 from headdiv.core.tracing import is_traced, is_transformed
-from headdiv.nn.attention import AttentionLayout
 from headdiv.nn.caches import Cache, cached_product
-from headdiv.nn.packing import PackedLayout
+from headdiv.nn.packing import AttentionLayout, PackedLayout
 
 
 class ScaledDotProduct(torch.autograd.Function):

@@ -11,9 +11,11 @@ from torch import nn
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError
 from headdiv.core.precision import full_precision
-from headdiv.nn.attention import AttentionModule, AttentionSpec, HeadModule
+from headdiv.nn.attention import AttentionModule
 from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.records import HeadModule
+from headdiv.nn.sizes import AttentionSpec
 
 Folded = TypeVar("Folded", bound=nn.Module)
 

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from headdiv.core.modules import active_modules
-from headdiv.nn.attention import AttentionLayout, AttentionModule, AttentionSpec
+from headdiv.nn.attention import AttentionModule
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import LINEAR, Linear, linear, weight_is_all
-from headdiv.nn.packing import PackedLayout, one_token_each
+from headdiv.nn.packing import AttentionLayout, PackedLayout, one_token_each
 from headdiv.nn.projections import blocks_apart
+from headdiv.nn.sizes import AttentionSpec
 
 IDENTITIES = (nn.Identity, nn.Dropout, Dropout)  # modules that do nothing in evaluation
 ROWWISE = (*IDENTITIES, *LINEAR)

@@ -22,6 +22,7 @@ from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_traced
 
 MAX_POSITIONS = 4096  # tokens of a sentence that the Transformer has positions for
+WIDE = 64 * 64  # weights of a window and head: up to here `ScaledDotProduct` is as fast, beyond torch's fused one wins
 MASKED = -1e9  # finite: a slot that may see nothing must not become NaN, since its gradient is multiplied by 0
 
 
@@ -66,6 +67,43 @@ def attention_mask(queries: PackedLayout, keys: PackedLayout, causal: bool = Fal
         allowed &= torch.ones(n, n, dtype=torch.bool, device=allowed.device).tril()
     mask = torch.zeros(allowed.shape, device=allowed.device)
     return mask.masked_fill_(~allowed, MASKED)[:, None]
+
+
+@dataclass(frozen=True)
+class AttentionLayout:
+    """Queries, keys and the mask between them, for one kind of attention.
+
+    Without a mask every slot attends to itself and all earlier ones of its window (a language model's full windows).
+    """
+
+    queries: PackedLayout
+    keys: PackedLayout
+    mask: Tensor | None  # (R, 1, N, S), added to the scores; (R, H, N, S) where each head has its own mask
+    # Of the weights. Where it is a number, attention is computed as torch.nn.MultiheadAttention does: the mask has a
+    # gradient, and only -inf excludes.
+    dropout: float | None = None
+    dropped: list[Tensor] | None = None  # where weights after dropout are wanted, as torch returns them: put here
+
+    def written_out(self) -> Tensor:
+        """The mask, even where it is only implied."""
+        return attention_mask(self.queries, self.keys, causal=True) if self.mask is None else self.mask
+
+    @property
+    def blind(self) -> Tensor | None:
+        """(R, 1 or H, N, 1) which queries may see no key: their weights are 0. None: each sees one."""
+        if self.dropout is None and (self.keys is self.queries or not self.keys.gaps):
+            return None
+        return (self.mask <= (MASKED if self.dropout is None else -torch.inf)).all(-1, keepdim=True)
+
+    @property
+    def full(self) -> bool:
+        """Whether no slot is empty: windows of a language model, of the same shape in every batch."""
+        return self.queries.full and self.keys.full
+
+    @property
+    def wide(self) -> bool:
+        """Whether a window has too many weights to hold for the backward pass."""
+        return self.queries.sentences.shape[1] * self.keys.sentences.shape[1] > WIDE
 
 
 def masked_in(dtype: torch.dtype) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 from pydantic import Field, model_validator
@@ -13,6 +14,42 @@ WIDEST, MOST_LAYERS = 65_536, 1_024  # no machine holds a model beyond these
 Kind = Literal["encoder", "decoder", "cross"]  # of attention: encoder self-, decoder self-, encoder-decoder attention
 ATTENTION_KINDS: tuple[Kind, ...] = get_args(Kind)
 Normalisation = Literal["batch", "layer", "none"]
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """Position and sizes of an attention module to be built by a method."""
+
+    kind: Kind  # encoder self-, decoder self- or encoder-decoder attention
+    layer: int  # from 0
+    d_model: int  # D
+    heads: int  # H
+    bias: bool = False  # of the query, key and value projections
+    width: int | None = None  # K, where it is not D / H
+
+    @property
+    def d_head(self) -> int:
+        """K, the paper's d_k: D / H unless ``width`` says otherwise."""
+        return self.width or self.d_model // self.heads
+
+    @property
+    def place(self) -> str:
+        """Its name in results: "encoder 1", "decoder 2", "cross 1"."""
+        return f"{self.kind} {self.layer + 1}"
+
+
+@dataclass(frozen=True)
+class BlockSpec:
+    """Position and width of a block (layer) whose output a method may change."""
+
+    stack: Literal["encoder", "decoder"]
+    layer: int  # from 0
+    d_model: int  # D
+
+    @property
+    def place(self) -> str:
+        """Its name in results: "encoder block 1"."""
+        return f"{self.stack} block {self.layer + 1}"
 
 
 class Sizes(Settings):

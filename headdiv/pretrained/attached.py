@@ -24,8 +24,9 @@ from torch.utils.hooks import RemovableHandle
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.modules import Holder, with_state
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, HeadModule
-from headdiv.nn.packing import PackedLayout
+from headdiv.nn.packing import AttentionLayout, PackedLayout
+from headdiv.nn.records import HeadModule
+from headdiv.nn.sizes import AttentionSpec
 from headdiv.pretrained.checkpointing import leave_checkpointing, watch_checkpointing
 from headdiv.pretrained.padding import Inputs
 from headdiv.pretrained.projections import METHOD, NAMINGS, Projections, attention_of, keeper, outermost, runs_by_table

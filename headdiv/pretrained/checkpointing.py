@@ -16,7 +16,7 @@ from typing import Any
 from torch import nn
 
 from headdiv.core.tracing import is_recomputing
-from headdiv.nn.attention import HeadModule, HeadRecord, Recorder
+from headdiv.nn.records import HeadModule, HeadRecord, Recorder
 from headdiv.pretrained.padding import Inputs
 
 FUNCTION = "_gradient_checkpointing_func"  # of a layer, transformers' name

@@ -29,10 +29,9 @@ from headdiv.methods.combined import parts_of
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import METHODS, make_method
-from headdiv.nn.attention import BlockSpec
 from headdiv.nn.linear import WeightAndBias
 from headdiv.nn.projections import NAMES, must_be_merged
-from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
+from headdiv.nn.sizes import ATTENTION_KINDS, BlockSpec, Kind, Sizes
 from headdiv.pretrained.attached import AttachedHeads, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.projections import attention_of, bias, is_packed, is_plain, kind_of
 from headdiv.pretrained.recorded import changes, must_be_recorded, record

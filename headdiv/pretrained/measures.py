@@ -23,7 +23,7 @@ from headdiv.analysis.heads import Metric, ModelHeads, evaluating, head_table
 from headdiv.analysis.masking import Head, least_important_first, masks_without
 from headdiv.core.arguments import listed
 from headdiv.core.errors import DataError
-from headdiv.nn.attention import HeadRecord, attention_modules
+from headdiv.nn.records import HeadRecord, attention_modules
 from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.removal import remove_if_right
 

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.modules import Holder, with_state
 from headdiv.core.tracing import NO_PASS, backward_pass
-from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.packing import PackedLayout, padded_side
+from headdiv.nn.sizes import AttentionSpec
 
 EXCLUDES = -1e4  # what masks add to the scores of keys that are not seen: this, or the least number there is
 

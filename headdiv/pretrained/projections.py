@@ -12,8 +12,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
-from headdiv.nn.attention import AttentionSpec
-from headdiv.nn.sizes import Kind
+from headdiv.nn.sizes import AttentionSpec, Kind
 
 WIDTHS = ("attention_head_size", "head_dim", "head_size", "key_value_proj_dim")  # attributes that hold K
 PLAIN = ("Linear of torch.nn.modules.linear", "Conv1D of transformers.pytorch_utils")

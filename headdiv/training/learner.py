@@ -16,7 +16,7 @@ from headdiv.core import distributed
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import DivergenceError, TrainingError
 from headdiv.methods.base import Method, refuse_no_attention
-from headdiv.nn.attention import HeadRecord, attention_modules, record_heads
+from headdiv.nn.records import HeadRecord, attention_modules, record_heads
 from headdiv.nn.sizes import ATTENTION_KINDS
 from headdiv.training.config import TrainerConfig
 from headdiv.training.optimiser import OPTIMISERS

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headdiv.analysis.similarity import Observed
 from headdiv.core.errors import TrainingError
 from headdiv.methods.base import EpochEnd, Method, refuse_no_attention
-from headdiv.nn.attention import HeadRecord, record_heads
+from headdiv.nn.records import HeadRecord, record_heads
 from headdiv.training.learner import must_be_method, refuse_another_method
 
 

@@ -33,7 +33,7 @@ from headdiv.companion.experiments.evaluation import head_measures
 from headdiv.companion.tasks import TASKS
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 
 seeds = st.integers(0, 2**31 - 1)
 

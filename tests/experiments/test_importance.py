@@ -27,7 +27,7 @@ from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
 from headdiv.methods.moa import MixtureAttention
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import DecodeConfig
 
 DECODE = DecodeConfig(beam=2, max_length_factor=1.0, max_length_offset=3)

@@ -8,7 +8,7 @@ from small_runs import small_config, untrained
 
 from headdiv.companion.experiments.attention_maps import attention_maps
 from headdiv.companion.tasks import TASKS
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 
 SOURCE = "The old dog sees a small cat."
 

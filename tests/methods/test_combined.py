@@ -14,9 +14,9 @@ from headdiv.methods.base import EpochEnd, Method
 from headdiv.methods.deacon import PCAOutput, pca_layers
 from headdiv.methods.homeostasis import Inhibition, inhibitions
 from headdiv.methods.mixing import MixingOutput
-from headdiv.nn.attention import AttentionSpec, BlockSpec
 from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.sizes import AttentionSpec, BlockSpec
 
 DEACON = deacon(gha_steps=5)
 MIXING = {"name": "mixing", "start": 0.0}

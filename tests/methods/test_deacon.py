@@ -14,7 +14,7 @@ from headdiv.core.errors import TrainingError
 from headdiv.gha import deacon_update, gha_inner_loop
 from headdiv.methods import make_method
 from headdiv.methods.deacon import OUTPUTS, collected_moments, nonlinear_inputs, pca_layers, pca_weights
-from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.sizes import AttentionSpec
 
 SPEC = AttentionSpec("encoder", 0, d_model=12, heads=3)
 H, K = SPEC.heads, SPEC.d_head

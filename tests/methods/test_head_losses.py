@@ -16,7 +16,7 @@ from headdiv.methods.disagreement import disagreement
 from headdiv.methods.dpp import GramDeterminant, kernel
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.hsic import linear_cka
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 
 seeds = st.integers(0, 2**31 - 1)
 for_terms = pytest.mark.parametrize("term", PLACES)

@@ -12,8 +12,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from headdiv.methods.homeostasis import Homeostasis, Inhibition
 from headdiv.methods.kwta import keep_probabilities, winners
 from headdiv.methods.options.modules import HomeostasisOptions as Options
-from headdiv.nn.attention import AttentionSpec
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.sizes import AttentionSpec
 
 COUNTING = ["kwta", "rfb-kwta", "smart"]
 G, N = 2, 6

@@ -9,10 +9,9 @@ from examples import CONFIG, sparse, trained_one_step
 from headdiv.companion.experiments.papers import load_paper, task_of
 from headdiv.companion.models.transformer import Transformer, count_parameters, initialise
 from headdiv.methods import check_method, make_method
-from headdiv.nn.attention import AttentionSpec, BlockSpec
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear
-from headdiv.nn.sizes import ModelConfig
+from headdiv.nn.sizes import AttentionSpec, BlockSpec, ModelConfig
 
 GROUPS = {
     "B": sparse("rfb-kwta", "dropout"),

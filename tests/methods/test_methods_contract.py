@@ -20,8 +20,8 @@ from headdiv.core.errors import ConfigError
 from headdiv.methods.base import HOOKS, Method
 from headdiv.methods.options import check_method
 from headdiv.methods.registry import METHODS, make_method
-from headdiv.nn.attention import attention_modules, record_heads
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.records import attention_modules, record_heads
 
 
 def a_step(model, method, seed=0, progress=0.5):
@@ -133,7 +133,7 @@ def test_a_masked_module_lets_nothing_through(options):
 @every_method()
 def test_an_empty_source_gives_what_it_gives_alone(options, wide, monkeypatch):
     """Its target sees no key: the heads of cross attention are 0, recorded or not, whatever else is in the batch."""
-    monkeypatch.setattr("headdiv.nn.attention.WIDE", 0 if wide else 10_000)
+    monkeypatch.setattr("headdiv.nn.packing.WIDE", 0 if wide else 10_000)
     model, method = tiny(options)
     sources, targets = (
         [np.array(words, dtype=int) for words in side] for side in ([[5, 6], [], [7]], [[8], [9, 4], [5]])

@@ -17,8 +17,7 @@ from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.mixing import MixingOutput, nuclear_norms
-from headdiv.nn.attention import AttentionSpec
-from headdiv.nn.sizes import ModelConfig
+from headdiv.nn.sizes import AttentionSpec, ModelConfig
 from headdiv.training.config import TrainConfig
 
 BASELINE = {"name": "baseline"}

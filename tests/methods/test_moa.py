@@ -15,8 +15,9 @@ from headdiv.companion.models.transformer import count_parameters
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.moa import MixtureAttention, expert_product
-from headdiv.nn.attention import AttentionSpec, record_heads
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.records import record_heads
+from headdiv.nn.sizes import AttentionSpec
 
 seeds = st.integers(0, 2**31 - 1)
 pairs_of_lengths = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=4)

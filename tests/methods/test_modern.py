@@ -16,8 +16,9 @@ from headdiv.methods import make_method
 from headdiv.methods.drop_head import kept_heads
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.moh import MixtureOfHeads
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
-from headdiv.nn.packing import attention_mask, lay_out
+from headdiv.nn.packing import AttentionLayout, attention_mask, lay_out
+from headdiv.nn.records import record_heads
+from headdiv.nn.sizes import AttentionSpec
 
 H, K, D, N, S = 4, 2, 8, 3, 5
 seeds = st.integers(0, 1000)

@@ -20,7 +20,7 @@ from headdiv.methods import make_method, rotation
 from headdiv.methods.base import EpochEnd
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.rotation import HeadIndex, swap_heads
-from headdiv.nn.attention import attention_modules, record_heads
+from headdiv.nn.records import attention_modules, record_heads
 
 BASELINE = {"name": "baseline"}
 SIZES = {"encoder_layers": 2, "decoder_layers": 3, "dropout": 0.0, "attention_bias": True}

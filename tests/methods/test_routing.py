@@ -29,7 +29,7 @@ from headdiv.methods.routing import (
     typical_words,
     words_by_expert,
 )
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import ModelConfig
 
 T, WIDTH, SIZES = 7, 4, ModelConfig(d_model=16, heads=4)

@@ -11,12 +11,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from headdiv.core.errors import DataError
-from headdiv.nn import attention
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, record_heads
+from headdiv.nn import packing
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dot_product import into_windows, out_of_windows
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import MASKED, lay_out, pad_rows
+from headdiv.nn.packing import MASKED, AttentionLayout, lay_out, pad_rows
+from headdiv.nn.records import record_heads
+from headdiv.nn.sizes import AttentionSpec
 
 seeds = st.integers(0, 2**31 - 1)
 pairs_of_lengths = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=5)
@@ -41,7 +42,7 @@ def test_wide_windows_give_what_the_literal_one_gives(kind, width, monkeypatch):
     """torch's fused product, with the gaps of windows that are not full."""
     fused, real = [], F.scaled_dot_product_attention
     monkeypatch.setattr(F, "scaled_dot_product_attention", lambda *a, **k: fused.append(k) or real(*a, **k))
-    monkeypatch.setattr(attention, "WIDE", 0)
+    monkeypatch.setattr(packing, "WIDE", 0)
     module, lengths = build(31, kind), [(3, 2), (1, 5), (4, 4), (2, 1)]
     queries, keys = (sentences(32 + 100 * side, [pair[side] for pair in lengths]) for side in (0, 1))
     memory = keys if kind == "cross" else None
@@ -54,13 +55,13 @@ def test_the_limit_is_on_the_weights_of_a_window():
     for n, s, wide in ((2, 3, False), (7, 3, True), (3, 7, True)):
         q, k = (lay_out([length], [[0]]) for length in (n, s))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(attention, "WIDE", 20)
+            patch.setattr(packing, "WIDE", 20)
             assert AttentionLayout(q, k, None).wide is wide
 
 
 @pytest.mark.parametrize("wide", [True, False])
 def test_without_a_mask_every_slot_sees_itself_and_earlier_ones(wide, monkeypatch):
-    monkeypatch.setattr(attention, "WIDE", 0 if wide else 100)
+    monkeypatch.setattr(packing, "WIDE", 0 if wide else 100)
     module, x = build(33, "decoder"), sentences(34, [4, 4])
     rows, _, layout, _ = pack(x, [], "decoder", 1)
     implied = AttentionLayout(layout.queries, layout.keys, None)

@@ -9,10 +9,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from headdiv.nn import attention
-from headdiv.nn.attention import AttentionLayout
+from headdiv.nn import packing
 from headdiv.nn.dot_product import ScaledDotProduct, dot_product, into_windows, out_of_windows
-from headdiv.nn.packing import assign_windows, attention_mask, lay_out
+from headdiv.nn.packing import AttentionLayout, assign_windows, attention_mask, lay_out
 
 EVERY = [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
 
@@ -58,7 +57,7 @@ def test_backward_takes_a_softmax_that_autocast_has_widened(monkeypatch):
 def test_a_gpu_computes_windows_of_changing_shape_without_cudnn(lengths, device, chosen, used, monkeypatch):
     """Its kernel is slow at every shape that is new to it. The caller's own choice is there again afterwards."""
     flags, seen = torch.backends.cuda, []
-    monkeypatch.setattr(attention, "WIDE", 0)
+    monkeypatch.setattr(packing, "WIDE", 0)
     monkeypatch.setattr(
         F, "scaled_dot_product_attention", lambda q, *_, **more: seen.append(flags.cudnn_sdp_enabled()) or q
     )

@@ -19,8 +19,8 @@ from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.rotation import swap_heads
-from headdiv.nn.attention import record_heads
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.records import record_heads
 
 D, H = 12, 3
 BASELINE = {"name": "baseline"}

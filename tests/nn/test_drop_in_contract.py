@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 
 D = 16
 BATCH_STATISTICS = ("deacon", "head-scale")  # in training: buffers change, which torch.func refuses

@@ -13,8 +13,8 @@ from torch.nn.utils import parametrizations, prune
 
 import headdiv
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.nn.attention import record_heads
 from headdiv.nn.projections import NAMES, SeparateProjections
+from headdiv.nn.records import record_heads
 
 B, N, S, D, H = 2, 3, 4, 8, 2
 ONE_PROJECTION = ("moa",)  # of keys and values

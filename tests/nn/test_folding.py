@@ -8,8 +8,8 @@ import headdiv
 from headdiv.companion.models.batching import make_batch
 from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.nn.attention import attention_modules
 from headdiv.nn.linear import Linear
+from headdiv.nn.records import attention_modules
 from headdiv.pretrained.texts import small_model
 
 LINEAR = [deacon("direct", gha_steps=5), deacon("average", 2, gha_steps=5), *EXAMPLES["mixing"], *EXAMPLES["rotation"]]

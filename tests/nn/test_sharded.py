@@ -11,7 +11,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from headdiv.core.distributed import whole
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 
 D = 16
 

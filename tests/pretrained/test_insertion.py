@@ -11,7 +11,7 @@ from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
 from headdiv.methods.head_scale import ScaledOutput
 from headdiv.methods.homeostasis import Inhibition
-from headdiv.nn.attention import attention_modules
+from headdiv.nn.records import attention_modules
 from headdiv.pretrained.attached import attachment_of
 from headdiv.pretrained.trainer import predictions
 

@@ -12,7 +12,7 @@ import headdiv
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
-from headdiv.nn.attention import attention_modules
+from headdiv.nn.records import attention_modules
 from headdiv.pretrained.attached import attachment_of
 
 DEACON = {"name": "deacon", "architecture": "direct", "m": 3}

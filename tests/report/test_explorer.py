@@ -28,7 +28,7 @@ from headdiv.companion.report.explorer_view import (
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.deacon import pca_layers
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 
 SOURCE = "The old dog sees a small cat."
 seeds = st.integers(0, 2**31 - 1)

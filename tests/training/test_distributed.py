@@ -77,7 +77,7 @@ from headdiv.core import distributed
 from headdiv.nn.batch_norm import BatchNorm
 from headdiv.gha import covariance, pooled_covariance
 from headdiv.methods.routing import RoutedRecord, Router, pooled_losses
-from headdiv.nn.attention import AttentionSpec
+from headdiv.nn.sizes import AttentionSpec
 given = load_file(sys.argv[1])
 with distributed.process_group(torch.device("cpu")):
     rank = distributed.rank()

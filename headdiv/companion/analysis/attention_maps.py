@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headdiv.core.errors import DataError
-from headdiv.nn.attention import HeadRecord
+from headdiv.nn.records import HeadRecord
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ import torch
 
 from headdiv.companion.analysis.attention_maps import AttentionMap, maps_of_records
 from headdiv.companion.tasks.base import Run
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 
 
 def attention_maps(run: Run, text: str, other: str | None = None) -> dict[str, AttentionMap]:

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headdiv.nn.attention import AttentionLayout
-from headdiv.nn.packing import PackedLayout, assign_windows, attention_mask, lay_out
+from headdiv.nn.packing import AttentionLayout, PackedLayout, assign_windows, attention_mask, lay_out
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPECIALS = ["<pad>", "<unk>", "<s>", "</s>"]

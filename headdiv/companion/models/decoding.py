@@ -18,9 +18,9 @@ from headdiv.companion.models.batching import BEGIN, END, PAD
 from headdiv.companion.models.transformer import Transformer
 from headdiv.core import progress
 from headdiv.core.arguments import listed
-from headdiv.nn.attention import AttentionLayout
 from headdiv.nn.packing import (
     MAX_POSITIONS,
+    AttentionLayout,
     PackedLayout,
     assign_windows,
     attention_mask,

@@ -21,10 +21,9 @@ from headdiv.companion.models.batching import IGNORED
 from headdiv.companion.models.transformer import ModuleFactory, make_layers, run_layers, step_layers
 from headdiv.core.errors import DataError
 from headdiv.core.precision import autocast
-from headdiv.nn.attention import AttentionLayout
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dropout import Dropout
-from headdiv.nn.packing import PackedLayout, attention_mask, lay_out
+from headdiv.nn.packing import AttentionLayout, PackedLayout, attention_mask, lay_out
 from headdiv.nn.sizes import Kind, LMConfig
 
 

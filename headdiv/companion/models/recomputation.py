@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from headdiv.nn.attention import HeadModule, Recorder
+from headdiv.nn.records import HeadModule, Recorder
 
 
 def recomputed(module: nn.Module, *inputs: Any) -> Any:

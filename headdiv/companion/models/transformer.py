@@ -20,12 +20,11 @@ from headdiv.companion.models.batching import Batch
 from headdiv.companion.models.recomputation import recomputed
 from headdiv.core.errors import ConfigError
 from headdiv.core.precision import autocast
-from headdiv.nn.attention import AttentionLayout, AttentionSpec, BlockSpec
 from headdiv.nn.caches import BeamState, Cache, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear
-from headdiv.nn.packing import MAX_POSITIONS
-from headdiv.nn.sizes import Kind, ModelConfig, Sizes
+from headdiv.nn.packing import MAX_POSITIONS, AttentionLayout
+from headdiv.nn.sizes import AttentionSpec, BlockSpec, Kind, ModelConfig, Sizes
 
 
 class ModuleFactory(Protocol):

@@ -31,7 +31,7 @@ from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import DataError
 from headdiv.core.settings import nearest
 from headdiv.methods.deacon import collected_moments, pca_layers
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 
 # ---- which runs there are
 

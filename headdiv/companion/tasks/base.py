@@ -34,7 +34,7 @@ from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.task_spec import TaskSpec
 from headdiv.core import distributed
 from headdiv.core.files import short_hash
-from headdiv.nn.attention import record_heads
+from headdiv.nn.records import record_heads
 from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Losses
 

@@ -1,0 +1,258 @@
+"""Looking at heads: records of what they do, by the module or in the usual rectangles; masks and edits.
+
+Letters for shapes: T rows of queries and T' of keys (real tokens), R windows, N query slots, S key slots, H heads,
+K head width; by sentence, B sentences of at most N queries and S keys.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from headdiv.core.arguments import must_be
+from headdiv.core.errors import DataError
+from headdiv.core.modules import active_modules
+from headdiv.core.tracing import is_recomputing
+from headdiv.nn.packing import AttentionLayout, PackedLayout, pad_rows
+from headdiv.nn.sizes import AttentionSpec
+
+Found = TypeVar("Found")
+Edit = Callable[[Tensor, PackedLayout], Tensor]  # outputs (T, H, K) of these queries -> (T, H, K)
+
+
+@dataclass(frozen=True)
+class PaddedHeads:
+    """What the heads of one module did, a line for each sentence; 0 after its end.
+
+    Attributes:
+        outputs: (B, H, N, K).
+        values: (B, H, S, K).
+        weights: (B, H, N, S), where they were recorded.
+        queries: (B, N), True where there is a token.
+        keys: (B, S), the same.
+    """
+
+    outputs: Tensor
+    values: Tensor
+    weights: Tensor | None
+    queries: Tensor
+    keys: Tensor
+
+
+@dataclass(frozen=True)
+class HeadRecord:
+    """What the heads of one module did in one forward pass, with gradient; nothing is averaged over heads."""
+
+    spec: AttentionSpec
+    layout: AttentionLayout
+    weights: Tensor | None  # (R, H, N, S); None where they were not asked for
+    values: Tensor  # (T', H, K), a row for each key
+    outputs: Tensor  # (T, H, K), before the output stage
+
+    def padded(self) -> PaddedHeads:
+        """The same by sentence: (B, H, N, K) and (B, H, N, S), whatever the packing was."""
+        return padded_heads(self)
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Collects what a module's heads do while `record_heads` is open."""
+
+    weights: bool  # whether attention weights are recorded
+    records: list[HeadRecord]
+    outer: Recorder | None = None  # of a `record_heads` that was open before: it records too
+    again: bool = field(default_factory=is_recomputing)  # opened within a pass that activation checkpointing repeats
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether any caller asked for the attention weights."""
+        return self.weights or (self.outer is not None and self.outer.needs_weights)
+
+    def append(self, record: HeadRecord) -> None:
+        """Add a record wherever it is wanted, with weights only where they are; not again for a repeated pass."""
+        if self.again or not is_recomputing():
+            self.records.append(record if self.weights else replace(record, weights=None))
+        if self.outer is not None:
+            self.outer.append(record)
+
+
+class HeadModule(nn.Module, ABC):
+    """Heads that can be recorded, measured and masked: `AttentionModule`, or another library's heads."""
+
+    editable = False  # whether `edit_heads` works
+    built_by: Any = None  # the method that made it; None where that is not known
+    numbered = True  # whether its layer was given; where not, `attention_modules` numbers modules that share one
+    gave_weights = False  # whether `needs_weights` was true in the last pass
+
+    def __init__(self, spec: AttentionSpec) -> None:
+        super().__init__()
+        self.spec = spec  # where the module stands, and its sizes
+        self.recorder: Recorder | None = None  # set while `record_heads` is open
+        self.edits: dict[int, Edit] = OrderedDict()  # which a handle can refer to
+
+    @property
+    def head_slots(self) -> int:
+        """Number of heads that can be measured and masked; in a mixture, the heads chosen for each token."""
+        return self.spec.heads
+
+    @property
+    def head_width(self) -> int:
+        """K, the width of a head's output."""
+        return self.spec.d_head
+
+    @property
+    def slot_spec(self) -> AttentionSpec:
+        """``spec`` with number and width of the slots: what head records carry."""
+        spec = replace(self.spec, heads=self.head_slots)
+        return spec if spec.d_head == self.head_width else replace(spec, width=self.head_width)
+
+    @abstractmethod
+    def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
+        """Multiply the heads' outputs, but not their records, by ``mask`` (H,) until the handle's ``remove``.
+
+        Code that `torch.compile` has compiled before does not see it; `headdiv.analysis.masking.masked_heads` runs the
+        model uncompiled.
+        """
+
+    def edit_heads(self, edit: Edit) -> RemovableHandle:
+        """Let ``edit(outputs, queries)`` change the heads' outputs (T, H, K), but not their records, in forward passes.
+
+        Until the handle's ``remove``. It takes place before masks. In cached decoding it is called at every position,
+        with one row for each line.
+
+        Raises:
+            DataError: these heads cannot be edited.
+        """
+        if not self.editable:
+            raise DataError(f"{self.spec.place}: a {type(self).__name__} cannot be edited; expected ordinary heads")
+        handle = RemovableHandle(self.edits)
+        self.edits[handle.id] = edit
+        return handle
+
+    def edited(self, outputs: Tensor, queries: PackedLayout) -> Tensor:
+        """The heads' outputs (T, H, K) after all edits."""
+        for edit in self.edits.values():
+            shape, outputs = outputs.shape, edit(outputs, queries)
+            if not isinstance(outputs, Tensor) or outputs.shape != shape:
+                found = f"the shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"{outputs!r:.80}"
+                raise DataError(f"{self.spec.place}: an edit returned {found}, expected (T, H, K) = {tuple(shape)}")
+        return outputs
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether `record` is to be given the attention weights; in a repeated pass, as the first time."""
+        if self.recorder is None and is_recomputing():
+            return self.gave_weights
+        needed = self.recorder is not None and self.recorder.needs_weights
+        if needed != self.gave_weights and not torch.compiler.is_compiling():
+            self.gave_weights = needed
+        return needed
+
+    def record(
+        self,
+        layout: AttentionLayout,
+        weights: Tensor | None,
+        values: Tensor,
+        outputs: Tensor,
+        kind: type[HeadRecord] = HeadRecord,
+        **more: Any,
+    ) -> None:
+        """Append a `HeadRecord` (or a subclass with ``more`` fields) of these tensors where `record_heads` is open."""
+        if self.recorder is not None:
+            self.recorder.append(kind(self.slot_spec, layout, weights, values, outputs, **more))
+
+
+def attention_modules(model: nn.Module) -> list[HeadModule]:
+    """Every attention module of a model that runs (`active_modules`), in the order of a forward pass."""
+    must_be("model", model, nn.Module, "a torch.nn.Module")
+    return numbered(list(active_modules(model, HeadModule).values()))
+
+
+def keyed_by_place(found: Iterable[tuple[str, Found]]) -> dict[str, Found]:
+    """Values that belong to attention modules, keyed by place; a DataError where two share a place."""
+    keyed: dict[str, Found] = {}
+    for place, one in found:
+        if place in keyed:
+            raise DataError(
+                f"two attention modules are {place!r}; expected for each a `layer` of its own, from 0, or another "
+                "`kind` (arguments of headdiv.MultiheadAttention)"
+            )
+        keyed[place] = one
+    return keyed
+
+
+@contextlib.contextmanager
+def record_heads(model: nn.Module, weights: bool = True) -> Iterator[list[HeadRecord]]:
+    """While open, every attention module of ``model`` appends a `HeadRecord` for each forward pass.
+
+    Args:
+        model: anything that holds attention modules.
+        weights: record the attention weights too, which wide windows would otherwise not hold in memory.
+
+    Raises:
+        DataError: the model holds none.
+    """
+    records: list[HeadRecord] = []
+    modules = attention_modules(model)
+    if not modules:
+        raise DataError(
+            f"{type(model).__name__}: found no heads to record; expected attention that headdiv built "
+            "(headdiv.MultiheadAttention) or attached (headdiv.pretrained.attach)"
+        )
+    for module in modules:
+        module.recorder = Recorder(weights, records, outer=module.recorder)
+    try:
+        yield records
+    finally:
+        for module in modules:
+            module.recorder = module.recorder.outer
+
+
+def numbered(modules: list[HeadModule]) -> list[HeadModule]:
+    """The modules; among those that share a place, the ones whose layer was left out take the next free numbers.
+
+    Copies of one layer, as torch.nn.TransformerEncoder makes them, thus become layers 1, 2, … in the model's order.
+    """
+    taken = Counter((each.spec.kind, each.spec.layer) for each in modules)
+    if len(taken) == len(modules) or all(each.numbered for each in modules):
+        return modules
+    used = {(each.spec.kind, each.spec.layer) for each in modules if each.numbered}
+    for each in modules:
+        if each.numbered:
+            continue
+        old = each.spec
+        layer = next(n for n in range(len(modules)) if (old.kind, n) not in used)
+        used.add((old.kind, layer))
+        new = replace(old, layer=layer)
+        for part in each.modules():  # output stages carry it too
+            if getattr(part, "spec", None) == old:
+                part.spec = new
+    return modules
+
+
+def padded_heads(record: HeadRecord) -> PaddedHeads:
+    """The record's rows by sentence: real tokens come first, wherever padding was."""
+    queries, keys, weights = record.layout.queries, record.layout.keys, record.weights
+    outputs, values = (
+        pad_rows(x, side).transpose(1, 2) for x, side in ((record.outputs, queries), (record.values, keys))
+    )
+    there = tuple(pad_rows(torch.ones_like(side.positions, dtype=torch.bool), side, False) for side in (queries, keys))
+    if weights is not None:
+        weights = _of_own_sentence(weights, queries, keys) * there[0][:, None, :, None] * there[1][:, None, None]
+    return PaddedHeads(outputs, values, weights, *there)
+
+
+def _of_own_sentence(weights: Tensor, queries: PackedLayout, keys: PackedLayout) -> Tensor:
+    """(R, H, N', S') in windows -> (B, H, N, S); values after a sentence's end are arbitrary."""
+    rows = weights.transpose(1, 2).flatten(0, 1)[queries.slots]  # (T, H, S')
+    slots = pad_rows(keys.slots % weights.shape[3], keys)[queries.sentence_of_row()]  # (T, S)
+    own = rows.gather(2, slots[:, None].expand(-1, rows.shape[1], -1))  # (T, H, S)
+    return pad_rows(own, queries).transpose(1, 2)
