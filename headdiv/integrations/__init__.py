@@ -1,7 +1,4 @@
-"""Methods in the training loops of others: Lightning's, and transformers' by a callback.
-
-Each needs its package; `headdiv.pretrained.Trainer` is transformers' own trainer with a method.
-"""
+"""Methods in Lightning's training; `headdiv.pretrained.Trainer` is transformers' own trainer with a method."""
 
 from headdiv.core import lazy as _lazy
 

@@ -1,3 +1,2 @@
 from .lightning import LightningHooks as LightningHooks
 from .lightning import lightning_callback as lightning_callback
-from .transformers import transformers_callback as transformers_callback

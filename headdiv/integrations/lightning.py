@@ -5,7 +5,6 @@ trainer = lightning.Trainer(callbacks=[headdiv.integrations.lightning_callback(m
 
 from __future__ import annotations
 
-import importlib
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -19,8 +18,6 @@ from headdiv.core import distributed
 from headdiv.core.errors import ConfigError
 from headdiv.methods.base import Method
 from headdiv.training.method_steps import MethodSteps
-
-PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 
 
 class LightningHooks:
@@ -76,16 +73,16 @@ class LightningHooks:
         self, trainer: Any, pl_module: Any, original: Callable[..., Any], batch: Any, *args: Any, **options: Any
     ) -> Any:
         with self.steps.records() as records:
-            found = original(batch, *args, **options)
-        loss = found["loss"] if isinstance(found, dict) else found
+            returned = original(batch, *args, **options)
+        loss = returned["loss"] if isinstance(returned, dict) else returned
         if not isinstance(loss, Tensor):  # None: Lightning skips the batch
-            return found
+            return returned
         count = self.count(batch) if self.count else 1
         added = self.steps.added(records, _progress(trainer), int(distributed.total_numbers(count)[0]))
         if added is None:
-            return found
+            return returned
         pl_module.log("auxiliary_loss", added.detach())
-        return {**found, "loss": loss + added} if isinstance(found, dict) else loss + added
+        return {**returned, "loss": loss + added} if isinstance(returned, dict) else loss + added
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """The method's update; Lightning clips afterwards."""
@@ -116,17 +113,12 @@ def _progress(trainer: Any) -> float:
 
 
 def lightning_callback(method: Method, **options: Any) -> Any:
-    """Lightning's Callback with `LightningHooks`, whose arguments these are.
+    """Lightning's Callback with `LightningHooks`, whose arguments these are; raises as it does.
 
-    Raises:
-        ConfigError: Lightning is not installed, or see there.
+    Of ``lightning`` and ``pytorch_lightning``, the one that is installed.
     """
-    for package in PACKAGES:
-        try:
-            callback = importlib.import_module(package).Callback
-        except ModuleNotFoundError as error:
-            if not package.startswith(str(error.name)):
-                raise
-        else:
-            return type("LightningCallback", (LightningHooks, callback), {"__module__": __name__})(method, **options)
-    raise ConfigError("Lightning is not installed, which lightning_callback needs: pip install lightning")
+    try:
+        from lightning.pytorch import Callback
+    except ModuleNotFoundError:
+        from pytorch_lightning import Callback
+    return type("LightningCallback", (LightningHooks, Callback), {"__module__": __name__})(method, **options)

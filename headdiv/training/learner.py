@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import DivergenceError, TrainingError
-from headdiv.methods.base import Method, refuse_no_attention
-from headdiv.nn.records import HeadRecord, attention_modules, record_heads
-from headdiv.nn.sizes import ATTENTION_KINDS
+from headdiv.methods.base import Method
 from headdiv.training.config import TrainerConfig
+from headdiv.training.method_steps import MethodSteps
 from headdiv.training.optimiser import OPTIMISERS
 
 
@@ -58,15 +58,22 @@ class Learner:
     """A model with its loss, its optimiser, and its method's share in the training.
 
     Raises:
-        TrainingError: nothing in the model can be trained, or it has no attention that the method is for.
+        TrainingError: nothing in the model can be trained, or see `MethodSteps`.
     """
 
-    def __init__(self, model: nn.Module, loss: Loss, method: Method, config: TrainerConfig) -> None:
-        must_be_method(method)
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Loss,
+        method: Method | None,
+        config: TrainerConfig,
+        observe: Callable[[], Iterator[Observed]] | None = None,
+        seed: int = 0,
+    ) -> None:
         must_be("loss", loss, Callable, "a function of the model and a batch")
-        self.model, self.loss, self.method, self.config = model, loss, method, config
-        refuse_no_attention(method.options, model)
-        self.own, self.required = method.own_parameters(model), method.required_records()
+        self.model, self.loss, self.config = model, loss, config
+        self.method_steps = MethodSteps(model, method, observe, seed)
+        self.own = self.method.own_parameters(model)
         own = {id(parameter) for parameter in self.own}
         self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
         if not self.parameters:
@@ -76,6 +83,11 @@ class Learner:
         self.device = self.parameters[0].device
         # Adds up the ranks' gradients during the backward pass.
         self.forward = DistributedDataParallel(model) if distributed.world() > 1 else model
+
+    @property
+    def method(self) -> Method:
+        """The model's, the plain `Method` where it has none."""
+        return self.method_steps.method
 
     def step(self, batch: Any, number: int, steps: int, more: Sequence[Any] = ()) -> StepSums:
         """Learn from one batch, or from several whose gradients are added up.
@@ -106,8 +118,7 @@ class Learner:
         gradients = [p.grad for p in self.model.parameters() if more and p.grad is not None]
         for gradient in gradients:
             gradient /= sum(counts)
-        for parameter in self.method.frozen_parameters(self.model, progress):
-            parameter.grad = None
+        self.method_steps.freeze(progress)
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
         norm = norm + nn.utils.get_total_norm([p.grad for p in self.own if p.grad is not None])
         # A GPU is waited for here, once per step, and nowhere else.
@@ -116,7 +127,7 @@ class Learner:
         must_be_finite("loss", sums.loss, number)
         must_be_finite("loss that the method adds", sums.auxiliary, number)
         must_be_finite("norm of the gradient", size, number)
-        self.method.after_backward(self.model, progress)
+        self.method_steps.update(progress)
         self.optimiser.step()
         return sums
 
@@ -126,12 +137,9 @@ class Learner:
         Returns:
             Predictions on all ranks, tokens on this one, and its (4,): loss, nll, correct and what the method adds.
         """
-        config, records = self.config, list[HeadRecord]()
-        with contextlib.ExitStack() as contexts:
-            if config.precision == "bfloat16":
-                contexts.enter_context(torch.autocast(self.device.type, torch.bfloat16))
-            if self.required != "nothing":
-                records = contexts.enter_context(record_heads(self.model, weights=self.required == "weights"))
+        half = self.config.precision == "bfloat16"
+        precision = torch.autocast(self.device.type, torch.bfloat16) if half else contextlib.nullcontext()
+        with precision, self.method_steps.records() as records:
             found = self.loss(self.forward, batch)
         losses = found
         if isinstance(found, Tensor):  # the loss of each prediction, or a scalar: what was right is not known
@@ -146,7 +154,7 @@ class Learner:
                 "the loss is a scalar, and the method weighs a loss of its own by the number of predictions; "
                 "expected the loss of each prediction (reduction='none')"
             )
-        added = self.method.aux_loss(self.model, records, progress, count)
+        added = self.method_steps.added(records, progress, count)
         # DistributedDataParallel takes the mean over the ranks, and this is the mean over all predictions.
         loss = losses.loss * (distributed.world() / count)
         loss = loss if added is None else loss + added
@@ -171,47 +179,6 @@ def rate_factor(config: TrainerConfig, step: int, steps: int) -> float:
     if config.schedule == "linear":
         return max(0.0, (steps - step + 1) / max(steps - warmup + 1, 1))
     return 1.0
-
-
-def refuse_another_method(model: nn.Module, method: Method | None) -> None:
-    """Raise a TrainingError where the method that built the model's attention is not this one.
-
-    Among methods that leave attention as it is and only add to the loss, another may be given, but not none.
-    """
-    if method is not None:
-        must_be_method(method)
-    found = [one for module in attention_modules(model) if isinstance(one := module.built_by, Method)]
-    others = [one for one in found if type(one) is not Method and not _same(one, method)]
-    expected = next((one for one in others if method is None or _changes_attention(one)), None)
-    if expected is not None:
-        raise TrainingError(
-            f"method: {_named(expected)} is in the model's attention, found {_named(method)}; expected the same"
-        )
-    if method is not None and found and _changes_attention(method) and not any(_same(one, method) for one in found):
-        raise TrainingError(
-            f"method: {_named(method)} changes attention, and is not in the model's; expected attention that it built, "
-            f"found that of {_named(found[0])}"
-        )
-
-
-def must_be_method(method: Any) -> None:
-    """Raise a TypeError unless it is one."""
-    must_be("method", method, Method, "a method that headdiv.make_method returns")
-
-
-def _same(one: Method, other: Method | None) -> bool:
-    return type(one) is type(other) and one.options == other.options
-
-
-def _changes_attention(method: Method) -> bool:
-    return any(method.options.hooks_for(kind) for kind in ATTENTION_KINDS)
-
-
-def _named(method: Method | None) -> str:
-    if method is None:
-        return "no method"
-    options = ", ".join(f"{key}={value!r}" for key, value in method.options.model_dump(mode="json").items())
-    return f"{type(method).__name__}({options})"
 
 
 def must_be_finite(what: str, value: float, step: int) -> None:

@@ -1,4 +1,14 @@
-"""What a method needs from a training loop other than headdiv's, each part separately."""
+"""A method's share in the training of a model, for any loop.
+
+with steps.records() as records:
+    loss = …  # of a batch
+added = steps.added(records, progress, count)
+(loss if added is None else loss + added).backward()
+steps.freeze(progress)  # before the gradient's norm is taken
+…
+steps.update(progress)
+optimiser.step()
+"""
 
 from __future__ import annotations
 
@@ -10,18 +20,19 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
+from headdiv.core.arguments import must_be
 from headdiv.core.errors import TrainingError
 from headdiv.methods.base import EpochEnd, Method, refuse_no_attention
-from headdiv.nn.records import HeadRecord, record_heads
-from headdiv.training.learner import must_be_method, refuse_another_method
+from headdiv.nn.records import HeadRecord, attention_modules, record_heads
+from headdiv.nn.sizes import ATTENTION_KINDS
 
 
 class MethodSteps:
-    """A method's share in the training of a model.
+    """What a method does in a training, each part separately; ``progress`` is the part of the training done, 0 to 1.
 
     Args:
         model: with the method's attention in it; without wrappers such as DistributedDataParallel.
-        method: the one that built the attention or was inserted.
+        method: the one that built the attention or was inserted; None: the model has none.
         observe: yields what the heads do with held-out batches, for methods that choose heads by that.
         seed: for what the method draws between epochs.
 
@@ -33,17 +44,16 @@ class MethodSteps:
     def __init__(
         self,
         model: nn.Module,
-        method: Method,
+        method: Method | None,
         observe: Callable[[], Iterator[Observed]] | None = None,
         seed: int = 0,
     ) -> None:
-        must_be_method(method)
-        refuse_another_method(model, method)
-        refuse_no_attention(method.options, model)
-        self.model, self.method, self.seed = model, method, seed
-        if method.options.observes_heads and observe is None:
-            nothing_to_observe()
-        self.observe = observe or nothing_to_observe
+        _refuse_another_method(model, method)
+        self.model, self.method, self.seed = model, method or Method(), seed
+        refuse_no_attention(self.method.options, model)
+        if self.method.options.observes_heads and observe is None:
+            _nothing_to_observe()
+        self.observe = observe or _nothing_to_observe
 
     @contextlib.contextmanager
     def records(self) -> Iterator[list[HeadRecord]]:
@@ -61,14 +71,18 @@ class MethodSteps:
             return None
         return self.method.aux_loss(self.model, records, progress, count)
 
+    def freeze(self, progress: float) -> None:
+        """With all gradients in place: take away those of parameters that this step leaves as they are."""
+        for parameter in self.method.frozen_parameters(self.model, progress):
+            parameter.grad = None
+
     def update(self, progress: float) -> None:
         """Once per step, with all gradients in place, before the optimiser's step; without any, nothing is learnt."""
         own = [parameter for parameter in self.method.own_parameters(self.model) if parameter.requires_grad]
         if all(parameter.grad is None for parameter in own or self.model.parameters()):
             forget_interrupted_step(self.model)
             return
-        for parameter in self.method.frozen_parameters(self.model, progress):
-            parameter.grad = None
+        self.freeze(progress)
         self.method.before_optimizer_step(self.model, progress)
 
     def between_epochs(
@@ -93,9 +107,45 @@ def forget_interrupted_step(model: nn.Module) -> None:
             forget()
 
 
-def nothing_to_observe() -> Iterator[Observed]:
+def _nothing_to_observe() -> Iterator[Observed]:
     """In place of ``observe`` where it is not given."""
     raise TrainingError(
         "the method chooses heads by what they do; expected a function that yields it, such as "
         "lambda: headdiv.ModelHeads(model).observed(batches), as the argument 'observe'"
     )
+
+
+def _refuse_another_method(model: nn.Module, method: Method | None) -> None:
+    """Raise a TrainingError where the method that built the model's attention is not this one.
+
+    Among methods that leave attention as it is and only add to the loss, another may be given, but not none.
+    """
+    if method is not None:
+        must_be("method", method, Method, "a method that headdiv.make_method returns")
+    inside = [each for module in attention_modules(model) if isinstance(each := module.built_by, Method)]
+    for each in inside:
+        needed = type(each) is not Method and (method is None or _changes_attention(each))
+        if needed and not _same(each, method):
+            raise TrainingError(
+                f"method: {_named(each)} is in the model's attention, found {_named(method)}; expected the same"
+            )
+    if method is not None and inside and _changes_attention(method) and not any(_same(each, method) for each in inside):
+        raise TrainingError(
+            f"method: {_named(method)} changes attention, and is not in the model's; expected attention that it built, "
+            f"found that of {_named(inside[0])}"
+        )
+
+
+def _same(one: Method, other: Method | None) -> bool:
+    return type(one) is type(other) and one.options == other.options
+
+
+def _changes_attention(method: Method) -> bool:
+    return any(method.options.hooks_for(kind) for kind in ATTENTION_KINDS)
+
+
+def _named(method: Method | None) -> str:
+    if method is None:
+        return "no method"
+    options = ", ".join(f"{key}={value!r}" for key, value in method.options.model_dump(mode="json").items())
+    return f"{type(method).__name__}({options})"

@@ -18,12 +18,12 @@ from headdiv.core import distributed, progress
 from headdiv.core.arguments import as_json, as_number, must_be, must_be_number
 from headdiv.core.errors import ConfigError, TrainingError, out_of_memory
 from headdiv.core.settings import check
-from headdiv.methods.base import EpochEnd, Method
+from headdiv.methods.base import Method
 from headdiv.training import checkpoints
 from headdiv.training.batch_streams import Batches, BatchStream, IterableBatchStream
 from headdiv.training.config import OF_NO_EFFECT, TrainerConfig
-from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite, refuse_another_method
-from headdiv.training.method_steps import forget_interrupted_step, nothing_to_observe
+from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite
+from headdiv.training.method_steps import forget_interrupted_step
 
 NO_VALIDATION = "patience: expected the argument 'validate', a function whose numbers have 'validation_nll'"
 
@@ -108,22 +108,19 @@ class Trainer:
         name: str = "training",
         **options: Any,
     ) -> None:
-        refuse_another_method(model, method)
         config = config or TrainerConfig()
         self.config = check(type(config), config.model_dump() | options) if options else config
         self.model, self.name, self.seed = model, name, seed
         self.folder = Path(folder) if folder else None
-        self.validate, self.measure, self.observe, self.callback = validate, measure, observe, callback
+        self.validate, self.measure, self.callback = validate, measure, callback
         if log_every < 1:
             raise ConfigError(f"log_every: found {log_every}, expected a number of steps, 1 or more")
         self.step_callback, self.log, self.log_every = step_callback, log, log_every
         self._unlogged = StepSums()
         self.stream = batches if isinstance(batches, BatchStream) else IterableBatchStream(batches)
-        self.learner = Learner(model, loss, method or Method(Method.Options()), self.config)
+        self.learner = Learner(model, loss, method, self.config, observe, seed or 0)
         if self.config.patience and not validate:
             raise TrainingError(NO_VALIDATION)
-        if self.learner.method.options.observes_heads and not observe:
-            nothing_to_observe()
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
         self.steps = math.ceil(self.stream.batches(0) / self.config.accumulate) * self.config.epochs
         if not self.steps:
@@ -251,13 +248,17 @@ class Trainer:
         for key, value in scores.items():
             must_be_finite(key.replace("_", " "), value, state.step)
         point |= scores
-        if distributed.agreed(best_epoch([*state.curve, point]) == number + 1):
-            self.best = checkpoints.copied(self.model)  # before the method changes what was validated
-        if self.config.average:
-            self._recent = [*self._recent, checkpoints.copied(self.model)][-self.config.average :]
+        best = distributed.agreed(best_epoch([*state.curve, point]) == number + 1)
+        if best or self.config.average:
+            validated = checkpoints.copied(self.model)  # before the method changes it
+            self.best = validated if best else self.best
+            self._recent = [*self._recent, validated][-self.config.average :] if self.config.average else []
         goes_on = number + 1 < self.config.epochs and not self._out_of_patience([*state.curve, point])
-        if goes_on and (done := self._between_epochs(number + 1)):
-            point["method"] = done
+        if goes_on:
+            history = [earlier.get("method", {}) for earlier in state.curve]
+            steps, epochs = self.learner.method_steps, self.config.epochs
+            if done := steps.between_epochs(self.learner.optimiser, number + 1, epochs, history):
+                point["method"] = done
         state.curve.append(point)
         self._random = random_states(self.learner.device)
         state.epoch = StepSums()
@@ -286,18 +287,6 @@ class Trainer:
     def kept_epoch(self) -> int:
         """The epoch of `best`, from 1; 0 where none was kept."""
         return best_epoch(self.state.curve) if self.best is not None else 0
-
-    def _between_epochs(self, epoch: int) -> dict[str, Any]:
-        end = EpochEnd(
-            self.model,
-            self.learner.optimiser,
-            epoch,
-            self.config.epochs,
-            self.seed or 0,
-            [point.get("method", {}) for point in self.state.curve],
-            self.observe or nothing_to_observe,
-        )
-        return self.learner.method.after_epoch(end)
 
     def _draw_anew(self) -> None:
         """Set torch's generators as they were after the last epoch, or before the first one from the seed."""

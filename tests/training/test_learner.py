@@ -213,14 +213,6 @@ def test_a_method_is_what_make_method_returns(made, method):
         made(torch.nn.Linear(2, 2), method)
 
 
-def test_no_method_is_one_for_a_trainer_alone():
-    model = torch.nn.Linear(2, 2)
-    Trainer(model, [torch.zeros(1)], torch.sum, method=None)
-    for made in (lambda: Learner(model, torch.sum, None, TrainerConfig()), lambda: MethodSteps(model, None)):
-        with pytest.raises(TypeError, match=r"^method: found None, expected a method"):
-            made()
-
-
 def test_a_loss_is_a_function_that_returns_a_tensor():
     model = torch.nn.Linear(2, 2)
     with pytest.raises(TypeError, match=r"^loss: found None, expected a function of the model and a batch"):

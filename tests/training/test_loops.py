@@ -12,10 +12,10 @@ from torch import nn
 
 import headdiv
 from headdiv.core.errors import ConfigError, TrainingError
-from headdiv.integrations import LightningHooks, transformers_callback
+from headdiv.integrations import LightningHooks
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
-SETUP, OURS, OWN, ACCELERATE, LIGHTNING, CALLBACK = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+SETUP, OURS, OWN, ACCELERATE, LIGHTNING = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
 
 
 def run(*codes, **names):
@@ -169,58 +169,32 @@ def test_lightning_itself_trains_the_same_model():
 # ---- transformers
 
 
-def trained(page, folder, with_callback, method, frozen=False, **settings):
+def trained(page, folder, method, **settings):
     args = transformers.TrainingArguments(
         str(folder), per_device_train_batch_size=3, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
         **{"num_train_epochs": 2, "max_grad_norm": 0.0, "learning_rate": 1e-2, "optim": "sgd", **settings}
     )  # fmt: skip
-    model = page.small()
+    sizes = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+    model = headdiv.pretrained.small_model("gpt2", words=12, **sizes).train()
+    rows = [{"input_ids": words, "labels": words.flip(0)} for words in torch.cat(page.batches)]
     torch.manual_seed(4)
-    method = headdiv.insert(model, method)
-    for parameter in method.own_parameters(model)[:1] if frozen else ():
-        parameter.requires_grad = False
-    if with_callback:
-        callbacks = [transformers_callback(model, method)]
-        trainer = transformers.Trainer(model, args, train_dataset=page.rows, callbacks=callbacks)
-    else:
-        trainer = headdiv.pretrained.Trainer(model, args, train_dataset=page.rows, method=method)
+    trainer = headdiv.pretrained.Trainer(model, args, train_dataset=rows, method=method)
     trainer.train()
     return trainer
 
 
-def hooks(model):
-    return [(len(each._forward_hooks), len(each._forward_pre_hooks)) for each in model.modules()]
-
-
-@pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize("method", ["deacon", "partly frozen", "disagreement", "mixing"])
-def test_transformers_callback_trains_the_model_that_the_mixin_trains(method, accumulate, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = run(SETUP, CALLBACK)
-    options = {"disagreement": page.method, "mixing": {"name": "mixing", "start": 0.5}}.get(
-        method, {"name": "deacon", "m": 3, "architecture": "direct"}
-    )
-    settings = {"frozen": method == "partly frozen", "gradient_accumulation_steps": accumulate}
-    models = [trained(page, tmp_path, way, options, **settings).model for way in (True, False)]
-    must_be_equal(*models)
-    assert hooks(models[0]) == hooks(models[1])  # the callback's own are gone
+DISAGREEMENT = {"name": "disagreement", "term": "output", "weight": 0.1}
 
 
 @pytest.mark.parametrize("length", [{"num_train_epochs": 3}, {"max_steps": 24}], ids=str)
-@pytest.mark.parametrize("with_callback", [True, False])
-def test_transformers_training_lets_a_method_act_between_epochs(with_callback, length, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    trainer = trained(run(SETUP, CALLBACK), tmp_path, with_callback, Between(), **length)
+def test_transformers_training_lets_a_method_act_between_epochs(length, tmp_path):
+    trainer = trained(run(SETUP), tmp_path, Between(), **length)
     assert [entry["method"] for entry in trainer.state.log_history if "method" in entry] == NOTED
 
 
-@pytest.mark.parametrize("method", ["deacon", "disagreement"])
-@pytest.mark.parametrize("with_callback", [True, False])
-def test_transformers_training_learns_nothing_from_batches_that_are_skipped(
-    with_callback, method, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    page, step, seen = run(SETUP, CALLBACK), transformers.Trainer.training_step, []
+@pytest.mark.parametrize("options", [{"name": "deacon", "m": 3}, DISAGREEMENT], ids=lambda options: options["name"])
+def test_transformers_training_learns_nothing_from_batches_that_are_skipped(options, tmp_path, monkeypatch):
+    step, seen = transformers.Trainer.training_step, []
 
     def skipping(trainer, model, inputs, *more):
         if trainer.state.global_step >= 1:
@@ -229,17 +203,14 @@ def test_transformers_training_learns_nothing_from_batches_that_are_skipped(
         return step(trainer, model, inputs, *more)
 
     monkeypatch.setattr(transformers.Trainer, "training_step", skipping)
-    options = page.method if method == "disagreement" else {"name": "deacon", "m": 3}
-    model = trained(page, tmp_path, with_callback, options).model
+    model = trained(run(SETUP), tmp_path, options).model
     assert len(seen) > 2
     must_be_equal(model, seen[0])
 
 
-@pytest.mark.parametrize("with_callback", [True, False])
-def test_transformers_training_may_be_validated_between_accumulated_batches(with_callback, tmp_path, monkeypatch):
+def test_transformers_training_may_be_validated_between_accumulated_batches(tmp_path, monkeypatch):
     """Or given a pass that only renews statistics: neither has a loss, and both leave the step as it was."""
-    monkeypatch.chdir(tmp_path)
-    page, models, passes, step = run(SETUP, CALLBACK), [], [], transformers.Trainer.training_step
+    page, models, passes, step = run(SETUP), [], [], transformers.Trainer.training_step
 
     def disturbed(trainer, model, inputs, *more):
         found = step(trainer, model, inputs, *more)
@@ -252,13 +223,6 @@ def test_transformers_training_may_be_validated_between_accumulated_batches(with
 
     for each in (step, disturbed):
         monkeypatch.setattr(transformers.Trainer, "training_step", each)
-        models.append(trained(page, tmp_path, with_callback, page.method, gradient_accumulation_steps=2).model)
+        models.append(trained(page, tmp_path, DISAGREEMENT, gradient_accumulation_steps=2).model)
     assert passes
     must_be_equal(*models)
-
-
-def test_transformers_callback_refuses_a_model_without_a_loss(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = run(SETUP, CALLBACK)
-    with pytest.raises(TrainingError, match="computes no loss"):  # the trainer does, and takes the labels
-        trained(page, tmp_path, True, page.method, label_smoothing_factor=0.1)
