@@ -13,7 +13,6 @@ from faulty import fails
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headdiv.companion.data.corpora import mixture
 from headdiv.companion.data.corpora.mixture import Mixture, held_out
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.data.readers.records import BadRecords
@@ -126,21 +125,6 @@ def test_a_restored_stream_goes_on_as_if_it_had_never_stopped(tmp_path, corpus, 
 
 
 @in_folder
-@given(corpora(), weights_of_three, st.integers(1, 3), st.integers(1, 30))
-def test_nothing_depends_on_how_documents_are_encoded_ahead(tmp_path, corpus, weights, ahead, characters):
-    sources = put_all(tmp_path, corpus)
-    weights = dict(zip(corpus, weights, strict=False))
-    usual = stream(sources, weights)
-    expected = usual.next(40)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixture, "AHEAD", ahead)
-        patch.setattr(mixture, "AHEAD_CHARACTERS", characters)
-        other = stream(sources, weights)
-        np.testing.assert_array_equal(other.next(40), expected)
-    assert other.state() == usual.state()
-
-
-@in_folder
 @given(corpora(), weights_of_three, st.integers(1, 60))
 def test_shares_follow_the_weights(tmp_path, corpus, weights, windows):
     weights = dict(zip(corpus, weights, strict=False))
@@ -209,34 +193,14 @@ def test_refused_records_are_counted_as_if_the_stream_had_never_stopped(tmp_path
     assert 0 < counts[0].total() < 100
 
 
-def test_a_shard_that_is_cut_off_is_given_up_and_the_next_one_read(tmp_path):
-    documents = [[*range(n, n + 50)] for n in range(1, 4001, 2)]
-    first, second = (put(tmp_path / f"{n}.jsonl.zst", documents) for n in range(2))
-    first.write_bytes(first.read_bytes()[:-20])
-    bad_records = BadRecords(strict=False)
-    mixed = stream({"a": [first, second]}, bad_records=bad_records, context=50, block=2500)
-    while mixed.passes["a"] == 0:
-        mixed.next(700)
-    assert bad_records.counts == {"the packed stream is cut off or damaged": 1}
-    resumed = stream({"a": [first, second]}, bad_records=BadRecords(strict=False), context=50, block=2500)
-    resumed.restore(mixed.state())
-    np.testing.assert_array_equal(resumed.next(5000), mixed.next(5000))
-    with fails(f"{first}, after line "):
-        stream({"a": [first, second]}, context=50, block=2500).next(5000)
-
-
 # --- errors ---
 
 
-@pytest.mark.parametrize("strict", [True, False])
-def test_a_source_without_documents(tmp_path, strict):
+def test_a_source_without_documents(tmp_path):
     shards = [put(tmp_path / f"{n}.jsonl", [([1], "C4")]) for n in range(4)]
-    mixed = stream(dict.fromkeys(["C4", "ArXiv"], shards), by_set=True, bad_records=BadRecords(strict))
-    listed = ", ".join(str(shard) for shard in shards[:3])
-    with fails(f"source 'ArXiv': found no document in its 4 shards ({listed}, …), expected at least one"):
+    mixed = stream(dict.fromkeys(["C4", "ArXiv"], shards), by_set=True)
+    with fails("source 'ArXiv': no document in its 4 shards"):
         mixed.next(9)
-    with fails("source 'a': found no document in its 0 shards (), expected at least one"):
-        stream({"a": []}).next(1)
 
 
 def test_the_state_of_another_stream(tmp_path):
@@ -244,6 +208,7 @@ def test_the_state_of_another_stream(tmp_path):
     mixed = stream(sources)
     mixed.next(1)
     state = mixed.state()
+    expected = mixed.next(20)
     for other in ({"context": 5}, {"seed": 2}, {"block": 4}, {"weights": {"a": 1, "b": 2}}, {"end": 9}):
         with fails("the state is of another stream: found "):
             stream(sources, **other).restore(state)
@@ -255,24 +220,7 @@ def test_the_state_of_another_stream(tmp_path):
     }
     resumed = stream(moved)
     resumed.restore(state)
-    np.testing.assert_array_equal(resumed.next(20), mixed.next(20))
-
-
-def test_shards_that_have_changed(tmp_path):
-    shard = put(tmp_path / "a.jsonl", [[1] * 30, *[[n] for n in range(1, 30)]])
-    mixed = stream({"a": [shard]}, context=5, block=2)
-    mixed.next(5)  # of the 6 windows of the first block, which is long
-    short = mixed.state()
-    mixed.next(3)
-    after = mixed.state()
-    put(shard, [[1] * 9, *[[n] for n in range(1, 30)]])
-    with fails("block 0 of the stream: found 2 windows, expected more than the 5 that were taken: a shard or the"):
-        stream({"a": [shard]}, context=5, block=2).restore(short)
-    put(shard, [[1]])
-    resumed = stream({"a": [shard]}, context=5, block=2)
-    resumed.restore(after)
-    with fails(f"{shard}: found 1 lines, expected to go on after {after['sources']['a']['record']}: the file has"):
-        resumed.next(1)
+    np.testing.assert_array_equal(resumed.next(20), expected)
 
 
 # --- held-out text ---
@@ -282,9 +230,7 @@ def test_shards_that_have_changed(tmp_path):
 @given(st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=9), st.integers(1, 12))
 def test_held_out_windows(tmp_path, documents, context):
     paths = [put(tmp_path / "a.jsonl", documents[:3]), put(tmp_path / "b.jsonl.zst", ["", *documents[3:]])]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mixture, "AHEAD", 2)
-        found = held_out(paths, encode, end=END, context=context, bad_records=BadRecords())
+    found = held_out(paths, encode, end=END, context=context, bad_records=BadRecords())
     row = [END, *(token for document in documents for token in [*document, END])]
     expected = [row[at : at + context + 1] for at in range(0, len(row) - 1, context)]
     expected[-1] += [-1] * (context + 1 - len(expected[-1]))

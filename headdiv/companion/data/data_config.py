@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, ClassVar, Literal
 
-import regex
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -206,8 +206,8 @@ class LMData(DataConfig):
     @model_validator(mode="after")
     def _documents_start_at_a_pattern(self) -> LMData:
         try:
-            regex.compile(self.document_start or "")
-        except regex.error as error:
+            re.compile(self.document_start or "")
+        except re.error as error:
             raise ValueError(f"document_start: {self.document_start!r} is not a regular expression ({error})") from None
         return self
 

@@ -13,7 +13,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from headdiv.companion.data import cache
-from headdiv.companion.data.corpora.mixture import HeldOut, Mixture, UniqueBadRecords, held_out
+from headdiv.companion.data.corpora.mixture import HeldOut, Mixture, held_out
 from headdiv.companion.data.corpora.seq2seq import TOY_SEED, unigram_nll
 from headdiv.companion.data.data_config import LMData
 from headdiv.companion.data.readers.documents import read_documents
@@ -113,7 +113,7 @@ def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, An
         "train": {"files": len(files["train"]), "bytes": sum(path.stat().st_size for path in files["train"])},
     }
     for name in ("valid", "test"):
-        text = _held_out(files[name], config, bpe, UniqueBadRecords(bad_records))
+        text = _held_out(files[name], config, bpe, bad_records)
         save_file({"windows": np.ascontiguousarray(text.windows)}, folder / f"{name}.safetensors")
         result[name] = {"examples": text.documents, "words": text.words, "bytes": text.bytes, "tokens": text.targets}
         result[name] |= measure(config, bpe, seen, text)

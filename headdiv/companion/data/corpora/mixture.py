@@ -7,13 +7,12 @@ tokens that overlap by one: inputs are ``window[:-1]``, targets ``window[1:]``, 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,10 +23,6 @@ from headdiv.core.files import short_hash
 
 Encode = Callable[[list[str]], list[list[int]]]  # each text to its tokens, whatever the others are
 Read = Callable[..., Iterator[tuple[int, str]]]  # read_documents, all but the path and ``start`` given
-Label = TypeVar("Label")
-
-AHEAD = 64  # documents of a source that are encoded at once, at most
-AHEAD_CHARACTERS = 1 << 20  # once there are so many, no further document joins them
 
 
 class Mixture:
@@ -36,18 +31,16 @@ class Mixture:
     The next document comes from the source with the largest deficit (share · tokens of all sources - its own
     tokens), so the shares follow the weights within a few documents, without a draw. A source whose last shard
     ends begins again at its first. Documents are read until ``block`` windows can be cut; these are permuted, and
-    the remaining tokens (at most ``context``) begin the next block. Memory holds one block and up to `AHEAD`
-    documents of each source.
+    the remaining tokens (at most ``context``) begin the next block. Memory holds one block.
 
     Args:
         sources: each source's shards, in order (see `read_documents` for their form).
         weights: each source's share of the tokens, above zero, to any sum; the names are those of ``sources``.
-        encode: gives the tokens of each text; called with a few documents at once.
+        encode: gives the tokens of each text; called with one document.
         end: the id before each document.
         context: tokens that a model sees, at least 1.
         seed: of the permutations.
-        bad_records: gets records that cannot be used, each once, with the document after it. In strict mode the error
-            may come up to `AHEAD` documents early.
+        bad_records: gets records that cannot be used, each once, although every pass and source meets it.
         block: windows that are shuffled together, at least 1. A long last document makes a block larger.
         by_set: each source takes only the documents of its own set from its shards, for SlimPajama, where all
             sources list the same files; the names are then keys of `SLIMPAJAMA`.
@@ -74,7 +67,7 @@ class Mixture:
     ) -> None:
         self._encode, self._end, self._context = encode, end, context
         self._seed, self._block_size = seed, block
-        self._once = UniqueBadRecords(bad_records)
+        self._bad_records = bad_records
         names = sorted(sources)  # the caller's order must not matter
         whole = math.fsum(weights.values())
         self._shares = {name: weights[name] / whole for name in names}
@@ -82,8 +75,12 @@ class Mixture:
             name: _Source(
                 name,
                 [Path(shard) for shard in sources[name]],
-                partial(read_documents, source=name if by_set else None, document_start=document_start),
-                self._once,
+                partial(
+                    read_documents,
+                    bad_records=bad_records,
+                    source=name if by_set else None,
+                    document_start=document_start,
+                ),
             )
             for name in names
         }
@@ -128,7 +125,7 @@ class Mixture:
 
         Raises:
             DataError: the state is of a stream with other arguments or shards of other names (their folder
-                may have changed), or a shard has changed.
+                may have changed).
         """
         if state["stream"] != self._stream:
             raise DataError(
@@ -138,17 +135,12 @@ class Mixture:
         for name, source in self._sources.items():
             place = state["sources"][name]
             source.go_to(_Place(place["shard"], place["record"], place["passes"]), place["tokens"])
-        self._once.reported = set(state["refused"])
+        self._bad_records.places = set(state["refused"])
         self._block = state["block"]
         self._carried = np.array(state["carried"], dtype=np.int32)
         self._windows, self._taken = self._windows[:0], 0
         if state["taken"]:
             self._read_block()
-            if state["taken"] > len(self._windows):
-                raise DataError(
-                    f"block {state['block']} of the stream: found {len(self._windows)} windows, expected more than "
-                    f"the {state['taken']} that were taken: a shard or the tokeniser has changed"
-                )
             self._taken = state["taken"]
 
     def _snapshot(self) -> dict[str, Any]:
@@ -157,7 +149,7 @@ class Mixture:
             "block": self._block,
             "taken": 0,
             "carried": self._carried.tolist(),
-            "refused": sorted(self._once.reported),
+            "refused": sorted(self._bad_records.places),
             "sources": {
                 name: source.place._asdict() | {"tokens": source.tokens} for name, source in self._sources.items()
             },
@@ -190,98 +182,42 @@ class _Place(NamedTuple):
 
 
 class _Source:
-    """One source's documents without an end, encoded a few ahead."""
+    """One source's documents without an end."""
 
-    def __init__(self, name: str, shards: list[Path], read: Read, once: UniqueBadRecords) -> None:
-        self.name, self.shards, self._faults = name, shards, _Deferred(once)
-        self._read = partial(read, bad_records=self._faults)
+    def __init__(self, name: str, shards: list[Path], read: Read) -> None:
+        self.name, self.shards, self._read = name, shards, read
         self.go_to(_Place(0, 0, 0), 0)
 
     def go_to(self, place: _Place, tokens: int) -> None:
         """Continue after the document at ``place``; ``tokens`` is the number of tokens so far."""
         self.place, self.tokens = place, tokens
-        self._ahead: deque[tuple[tuple[_Place, list[Fault]], np.ndarray]] = deque()
         self._documents = self._endless(place)
 
     def next_document(self, encode: Encode, end: int) -> np.ndarray:
         """``end`` and the next document's tokens."""
-        if not self._ahead:
-            self._ahead.extend(_encode_some(self._documents, encode, end))
-        (self.place, faults), document = self._ahead.popleft()
-        for fault in faults:
-            self._faults.outer.add(*fault)
+        self.place, text = next(self._documents)
+        document = _encoded(text, encode, end)
         self.tokens += len(document)
         return document
 
-    def _endless(self, place: _Place) -> Iterator[tuple[tuple[_Place, list[Fault]], str]]:
-        """Documents, each with its place and the faults of the records before it."""
+    def _endless(self, place: _Place) -> Iterator[tuple[_Place, str]]:
+        """Documents, each with its place."""
         first, record, passes = place
-        found = first > 0 or record > 0  # in the middle, the last document may be over already
+        some = first > 0 or record > 0  # in the middle, the last document may be over already
         while True:
             for shard in range(first, len(self.shards)):
                 for after, text in self._read(self.shards[shard], start=record):
-                    found = True
-                    yield (_Place(shard, after, passes), self._faults.taken()), text
+                    some = True
+                    yield _Place(shard, after, passes), text
                 record = 0
-            if not found:
-                listed = ", ".join(str(shard) for shard in self.shards[:3]) + ", …" * (len(self.shards) > 3)
-                raise DataError(
-                    f"source {self.name!r}: found no document in its {len(self.shards)} shards ({listed}), "
-                    "expected at least one"
-                )
-            first, passes, found = 0, passes + 1, False
+            if not some:
+                raise DataError(f"source {self.name!r}: no document in its {len(self.shards)} shards")
+            first, passes, some = 0, passes + 1, False
 
 
-class UniqueBadRecords(BadRecords):
-    """Reports a bad record once, although every pass and every source that reads the shard meets it."""
-
-    def __init__(self, outer: BadRecords) -> None:
-        super().__init__(outer.strict)
-        self._outer = outer
-        self.counts = outer.counts
-        self.reported: set[str] = set()
-
-    def add(self, where: str, reason: str, found: str = "") -> None:
-        """See `BadRecords`."""
-        if where not in self.reported:
-            self._outer.add(where, reason, found)
-            self.reported.add(where)
-
-
-Fault = tuple[str, str, str]  # arguments of `BadRecords.add`
-
-
-class _Deferred(BadRecords):
-    """Keeps faults until the document after them is given: how far is read ahead must not matter."""
-
-    def __init__(self, outer: BadRecords) -> None:
-        super().__init__(outer.strict)
-        self.outer = outer
-        self._waiting: list[Fault] = []
-
-    def add(self, where: str, reason: str, found: str = "") -> None:
-        """See `BadRecords`."""
-        if self.strict:
-            self.outer.add(where, reason, found)
-        self._waiting.append((where, reason, found))
-
-    def taken(self) -> list[Fault]:
-        """The faults since the last call."""
-        waiting, self._waiting = self._waiting, []
-        return waiting
-
-
-def _encode_some(documents: Iterator[tuple[Label, str]], encode: Encode, end: int) -> list[tuple[Label, np.ndarray]]:
-    """``end`` and the tokens of the next few documents, int32, each with its label; [] when none is left."""
-    labels, texts, characters = [], [], 0
-    for label, text in documents:
-        labels.append(label)
-        texts.append(text)
-        characters += len(text)
-        if len(texts) == AHEAD or characters >= AHEAD_CHARACTERS:
-            break
-    encoded = encode(texts) if texts else []
-    return [(label, np.array([end, *ids], dtype=np.int32)) for label, ids in zip(labels, encoded, strict=True)]
+def _encoded(text: str, encode: Encode, end: int) -> np.ndarray:
+    """``end`` and the tokens of a text, int32."""
+    return np.array([end, *encode([text])[0]], dtype=np.int32)
 
 
 def _cut(row: np.ndarray, context: int) -> tuple[np.ndarray, np.ndarray]:
@@ -337,19 +273,14 @@ def held_out(
         DataError: a file cannot be read (see `read_documents`), or there is no document in any.
     """
     read = partial(read_documents, bad_records=bad_records, source=source, document_start=document_start)
-    texts = chain.from_iterable(read(path) for path in paths)
-    # Counts travel as a label with the text, which is dropped once it is encoded.
-    labelled = (((len(text.split()), len(text.encode())), text) for _, text in texts)
     parts, words, size, tokens = [], 0, 0, 0
-    full = math.inf if limit is None else limit
-    while tokens < full and (some := _encode_some(labelled, encode, end)):
-        for (more_words, more_bytes), document in some:
-            if tokens >= full:
-                break
-            tokens += len(document)
-            parts.append(document)
-            words += more_words
-            size += more_bytes
+    for _, text in chain.from_iterable(read(path) for path in paths):
+        parts.append(_encoded(text, encode, end))
+        tokens += len(parts[-1])
+        words += len(text.split())
+        size += len(text.encode())
+        if limit is not None and tokens >= limit:
+            break
     if not parts:
         raise DataError(f"{', '.join(str(path) for path in paths)}: found no document, expected at least one")
     row = np.concatenate([*parts, np.array([end], dtype=np.int32)])

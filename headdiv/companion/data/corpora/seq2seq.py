@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import chain, product
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -323,8 +322,7 @@ def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, l
         if "archive" not in files:
             return xsum.read_articles(*files["examples"], bad_records)
         (archive,), (split_file,) = files["archive"], files["splits"]
-        articles = xsum.read_archive(archive, split_file, config.splits[split], bad_records)
-        return sorted(articles, key=attrgetter("id"))
+        return xsum.read_archive(archive, split_file, config.splits[split], bad_records)
 
     return read_splits(config, read, "article")
 

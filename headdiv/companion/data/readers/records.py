@@ -32,19 +32,23 @@ class BadRecords:
     """Handed to every reader of records.
 
     Args:
-        strict: raise at the first record that cannot be used; else it is left out and counted in ``counts``, by reason.
+        strict: raise at the first record that cannot be used; else it is left out and counted in ``counts``, by
+            reason. A record that is read again, by another pass or source, is counted once.
     """
 
     def __init__(self, strict: bool = True) -> None:
         self.strict = strict
         self.counts: Counter[str] = Counter()
+        self.places: set[str] = set()  # of the records that are counted
 
     def add(self, where: str, reason: str, found: str = "") -> None:
         """Report a record that cannot be used ("train.jsonl, line 3"): a DataError where records are read strictly."""
         if self.strict:
-            fault = printable(f"{where}: {BadRecordError(reason, found)}")
-            raise DataError(f"{fault}; data.strict: false leaves such records out and counts them")
-        self.counts[reason] += 1
+            fault = BadRecordError(reason, found)
+            raise DataError(f"{where}: {fault}; data.strict: false leaves such records out and counts them")
+        if where not in self.places:
+            self.places.add(where)
+            self.counts[reason] += 1
 
     @contextmanager
     def at(self, where: str) -> Iterator[None]:
@@ -60,15 +64,13 @@ def is_empty(text: str) -> bool:
     return _LETTER.search(text) is None
 
 
-def _usable(text: str) -> str:
+def _not_empty(text: str) -> str:
     if is_empty(text):
         raise PydanticCustomError("empty", "Input should not be empty")
-    if not text.isascii() and re.search("[\ud800-\udfff]", text):  # which no UTF-8 file can hold
-        raise PydanticCustomError("surrogate", "Input should have no half of a surrogate pair")
     return text
 
 
-RecordText = Annotated[str, AfterValidator(_usable)]
+RecordText = Annotated[str, AfterValidator(_not_empty)]
 FormT = TypeVar("FormT", bound="Form")
 
 
@@ -79,19 +81,16 @@ class Form(BaseModel, frozen=True):
 def parse(form: type[FormT], content: Any) -> FormT:
     """A record in its form, of bytes of JSON or of a JSON value; otherwise a `BadRecordError`."""
     try:
-        if isinstance(content, bytes):
-            return form.model_validate_json(decode(content))
-        return form.model_validate(content)
+        return form.model_validate_json(content) if isinstance(content, bytes) else form.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
     if first["type"] == "json_invalid":
         raise BadRecordError("not valid JSON", first["ctx"]["error"])
-    key = ".".join(part for part in first["loc"] if isinstance(part, str))
+    key = ".".join(map(str, first["loc"]))
     if first["type"] == "missing":
-        raise BadRecordError(f'no "{key}"', f"found {shown(first['input'])}")
-    what = first["msg"].partition(" or instance of ")[0]
-    reason = f'"{key}": {what[0].lower()}{what[1:]}' if key else what.lower()
-    raise BadRecordError(reason, f"found {shown(first['input'])}")
+        raise BadRecordError(f'no "{key}"', f"found {reprlib.repr(first['input'])}")
+    message = first["msg"][0].lower() + first["msg"][1:]
+    raise BadRecordError(f'"{key}": {message}' if key else message, f"found {reprlib.repr(first['input'])}")
 
 
 def decode(raw: bytes) -> str:
@@ -99,17 +98,4 @@ def decode(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        found = f"byte 0x{raw[error.start]:02x} at byte {error.start} of the record"
-        raise BadRecordError("not UTF-8 text", found) from None
-
-
-def printable(text: str) -> str:
-    """The text, with escapes in place of line ends and control characters: names in data files may hold any."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-
-
-def shown(value: Any) -> str:
-    """A value of JSON for messages: its begin, however long or deep it is."""
-    short = reprlib.Repr()
-    short.maxstring = 60
-    return short.repr(value)
+        raise BadRecordError("not UTF-8 text", f"byte 0x{raw[error.start]:02x}") from None

@@ -7,16 +7,16 @@ paragraph with its "context" and its questions "qas" {id, question, answers}, ea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, StrictInt
 
-from headdiv.companion.data.readers.lines import PACKINGS, read_lines
-from headdiv.companion.data.readers.records import BadRecordError, BadRecords, Form, RecordText, is_empty, parse
+from headdiv.companion.data.readers.lines import read_lines
+from headdiv.companion.data.readers.records import BadRecordError, BadRecords, Form, RecordText, parse
 from headdiv.core.errors import DataError
-from headdiv.core.files import parse_json, read_json
+from headdiv.core.files import parse_json
 
 
 class Answer(NamedTuple):
@@ -35,13 +35,17 @@ class Question(NamedTuple):
     answers: tuple[Answer, ...]
 
 
-class _Article(Form):
-    paragraphs: list[Any]
-
-
 class _Paragraph(Form):
-    context: RecordText
-    qas: list[Any]
+    context: str
+    qas: list[dict[str, Any]]  # each in the form of `_Question`, unless it is a bad record
+
+
+class _Article(Form):
+    paragraphs: list[_Paragraph]
+
+
+class _File(Form):
+    data: list[_Article]
 
 
 class _Answer(Form):
@@ -62,14 +66,9 @@ def read_squad(paths: Sequence[Path], bad_records: BadRecords) -> list[Question]
     """
     questions: list[Question] = []
     for path in paths:
-        questions += questions_from_json(_read(path), str(path), bad_records, questions)
+        value = parse_json("\n".join(read_lines(path)), path)
+        questions += questions_from_json(value, str(path), bad_records, questions)
     return questions
-
-
-def _read(path: Path) -> Any:
-    if path.suffix in PACKINGS:
-        return parse_json("\n".join(read_lines(path)), path)
-    return read_json(path)
 
 
 def questions_from_json(
@@ -77,66 +76,39 @@ def questions_from_json(
 ) -> list[Question]:
     """The questions of a JSON value in SQuAD v1.1's form, in their order; ``source`` is its name in messages.
 
-    Texts are kept as they are, white space and all, since offsets count in them. A question is a bad
-    record, named by its id or, where it has none, by article and paragraph, when:
-
-    - an answer starts outside the context or is not found at its offset;
-    - it has no answer, or one of its answers or the question is empty or only white space;
-    - an earlier question, or one of those ``before``, has its id (the earlier one stays);
-    - something is missing, of the wrong type, or holds half a surrogate pair, which no UTF-8 file can hold.
-
-    An article without paragraphs and a paragraph without a context or questions are one bad record each.
+    Texts are kept as they are, white space and all, since offsets count in them. A question is a bad record when
+    something of it is missing, empty or of the wrong type, when an answer is not found at its offset, or when an
+    earlier question, or one of those ``before``, has its id (the earlier one stays).
 
     Raises:
-        DataError: the value is not of SQuAD's form at its top or holds no questions at all, or a record
-            cannot be used and records are read strictly.
+        DataError: the value is not of SQuAD's form or holds no questions at all, or a question cannot be used and
+            records are read strictly.
     """
-    if not isinstance(value, dict) or not isinstance(value.get("data"), list):
-        raise DataError(f'{source}: not of SQuAD\'s form, expected an object with a list of articles under "data"')
-    questions: list[Question] = []
-    asked = {question.id: question.question for question in before}
-    records = 0
-    refused = bad_records.counts.total()  # of earlier files
-    for place, context, record in _records(value["data"], source, bad_records):
-        records += 1
-        with bad_records.at(place):
-            question = _question(parse(_Question, record), context)
-            if (earlier := asked.get(question.id)) is not None:
-                raise BadRecordError("id given twice", f"already given to the question {earlier!r}")
-            questions.append(question)
-            asked[question.id] = question.question
-    if records == 0 and bad_records.counts.total() == refused:
+    try:
+        articles = parse(_File, value).data
+    except BadRecordError as fault:
+        raise DataError(f"{source}: not of SQuAD's form: {fault}") from None
+    paragraphs = [paragraph for article in articles for paragraph in article.paragraphs]
+    records = [(paragraph.context, record) for paragraph in paragraphs for record in paragraph.qas]
+    if not records:
         raise DataError(f"{source}: the file holds no questions, expected at least one")
+    questions: list[Question] = []
+    ids = {question.id for question in before}
+    for number, (context, record) in enumerate(records, start=1):
+        with bad_records.at(f"{source}, question {number}, id {record.get('id')}"):
+            question = _question(parse(_Question, record), context)
+            if question.id in ids:
+                raise BadRecordError("id given twice")
+            questions.append(question)
+            ids.add(question.id)
     return questions
-
-
-def _records(articles: list[Any], source: str, bad_records: BadRecords) -> Iterator[tuple[str, str, Any]]:
-    """Each question as (place for messages, context, record), not checked yet."""
-    for number, article in enumerate(articles, start=1):
-        title = article.get("title") if isinstance(article, dict) else None
-        place = f"{source}, article {title!r}" if isinstance(title, str) and title else f"{source}, article {number}"
-        paragraphs: list[Any] = []
-        with bad_records.at(place):
-            paragraphs = parse(_Article, article).paragraphs
-        for index, value in enumerate(paragraphs, start=1):
-            where = f"{place}, paragraph {index}"
-            with bad_records.at(where):
-                paragraph = parse(_Paragraph, value)
-                for position, record in enumerate(paragraph.qas, start=1):
-                    identity = record.get("id") if isinstance(record, dict) else None
-                    named = isinstance(identity, str) and not is_empty(identity)
-                    name = f"{source}, question {identity}" if named else f"{where}, question {position}"
-                    yield name, paragraph.context, record
 
 
 def _question(record: _Question, context: str) -> Question:
     for answer in record.answers:
         start, text = answer.answer_start, answer.text
-        if not 0 <= start < len(context):
-            found = f"{start}, the context has {len(context)} characters"
-            raise BadRecordError("answer_start outside the context", found)
-        if (found := context[start : start + len(text)]) != text:
-            expected = f"expected {text!r} at character {start}, found {found!r}"
-            raise BadRecordError("answer not at answer_start", expected)
+        found = context[max(start, 0) : max(start, 0) + len(text)]
+        if start < 0 or found != text:
+            raise BadRecordError("answer not at answer_start", f"expected {text!r} at {start}, found {found!r}")
     answers = tuple(Answer(answer.text, answer.answer_start) for answer in record.answers)
     return Question(record.id, record.question, context, answers)
