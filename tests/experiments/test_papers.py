@@ -151,7 +151,7 @@ def test_what_a_paper_names_is_there(name):
         assert {one for row in content.contrasts for one in (row.variant, row.against)} <= set(content.variants)
         assert "bleu" in content.columns or not content.compares_outputs
         assert {"validation_nll", content.primary} & content.columns.keys() or not content.contrasts
-        assert {content.primary, *content.gate} - {""} <= content.columns.keys()
+        assert {content.primary} - {""} <= content.columns.keys()
     for table, content in paper.tables.items():
         assert re.fullmatch(FILE, table)
         assert table not in paper.tasks  # which has a table of its own

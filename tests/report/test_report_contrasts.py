@@ -1,4 +1,4 @@
-"""What one change does: differences seed by seed, in words and as a figure."""
+"""What one change does: differences seed by seed, as a table and as a figure."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from reported import headed, put, worked_out, write_profile
 
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.report import figures, tables
-from headdiv.companion.report.contrasts import asked_differences, differences_of, seed_by_seed, sentences
+from headdiv.companion.report.contrasts import asked_differences, differences_of, seed_by_seed
 from headdiv.companion.report.formats import signed
 from headdiv.companion.report.groups import by_variant
 from headdiv.companion.report.plotting import BLUE, GREY, ORANGE
@@ -46,23 +46,22 @@ def test_differences_are_of_one_model_with_intervals_that_hold_together(recorded
 
 
 def test_changes_are_judged_by_their_simultaneous_intervals(recorded):
-    groups, task = by_variant("p", EXPERIMENT), task_of(EXPERIMENT)
-    said = sentences(task, groups)
-    verdicts = {line.partition(": ")[0].split()[-1]: line for line in said[:-1]}
-    assert "simultaneous" in said[0]
+    task, data = task_of(EXPERIMENT), tables.table_data("p", EXPERIMENT)
+    changes = data.tables["single changes"].set_index("Change")
     expected = worked_out(OF_LOSS, *AGAINST_BASELINE)
     pairs = worked_out(OF_LOSS, *ASKED) | {("direct-8", "baseline"): expected["direct-8", "baseline"]}
     for (variant, against), (mean, half, _) in pairs.items():
         (what,) = (one.what for one in task.contrasts if (one.variant, one.against) == (variant, against))
         one_seed = "frozen" in (variant, against)
-        verdict = "judged" if one_seed else "Helps" if mean + half < 0 else "Hurts" if mean - half > 0 else "settled"
-        assert f"{what} ({signed(mean, 3, half)}, BLEU {signed(-10 * mean, 1, 10 * half)})" in verdicts[verdict]
-    assert set(verdicts) == {"Helps", "Hurts", "settled", "judged"}
+        verdict = "better" if mean + half < 0 else "worse" if mean - half > 0 else "undecided"
+        assert list(changes.loc[what]) == [
+            "1" if one_seed else "3",
+            signed(mean, 3, half),
+            signed(-10 * mean, 1, 10 * half),
+            "one seed, not judged" if one_seed else verdict,
+        ]
+    assert set(changes["Verdict"]) == {"better", "worse", "undecided", "one seed, not judged"}
     mean, half, _ = expected["gamma-03", "baseline"]
-    assert "lowest validation loss of all rows but the Transformer: γ starts at 0.3" in said[-1]
-    assert f"{signed(mean, 3, half)}, BLEU {signed(-10 * mean, 1, 10 * half)}, 3 seeds" in said[-1]
-    data = tables.table_data("p", EXPERIMENT)
-    assert set(said) <= set(data.said)
     learnt = data.tables["training, and differences from the baseline"]
     row = learnt.set_index("Method").loc["γ starts at 0.3"]
     assert row["Validation loss, difference"] == signed(mean, 3, half)

@@ -6,7 +6,7 @@ import pytest
 from reported import headed, measures, put, write_profile
 
 from headdiv.companion.report import figures
-from headdiv.companion.report.diversity import diversity_sentences, relation, relations, runs_table, within_losses
+from headdiv.companion.report.diversity import diversity_table, relation, relations, runs_table, within_losses
 from headdiv.companion.report.groups import by_variant
 
 EXPERIMENT = "headtohead/translation"
@@ -71,23 +71,22 @@ def test_within_losses_a_difference_between_losses_counts_for_nothing():
     assert relations(found)["cka"].rho < -0.9
 
 
-def test_sentences_and_parabolas_come_from_five_variants_on(project):
+def test_the_table_comes_from_five_variants_on(project):
     variants = ["baseline", "direct-8", "alphas", "dis-o"]
     write_profile(project, "p", EXPERIMENT, variants=[*variants, "own"])
     for i, variant in enumerate(variants):
         put(*(run(variant, seed, bleu=20.0 + i + seed) for seed in (1, 2)))
-    assert diversity_sentences(by_variant("p", EXPERIMENT)) == []
+    assert diversity_table(by_variant("p", EXPERIMENT)).empty
     put(run("own", 3, bleu=28.0))
-    assert diversity_sentences(by_variant("p", EXPERIMENT)) == []  # no seed of the profile's
+    assert diversity_table(by_variant("p", EXPERIMENT)).empty  # no seed of the profile's
     put(run("own", 1, bleu=28.0))
-    (said,) = diversity_sentences(by_variant("p", EXPERIMENT))
-    assert said.startswith(
-        "Diversity and BLEU minus the baseline's of the same seed over 9 runs of 5 variants, Spearman's ρ"
-    )
+    (row,) = diversity_table(by_variant("p", EXPERIMENT)).to_dict("records")
+    assert (row["Runs"], row["Measure"]) == ("all (9 runs of 5 variants)", "cosine of outputs")
+    assert " to " in row["Spearman's ρ"]
     assert runs_table(by_variant("p", EXPERIMENT))["bleu"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 7]  # to its seed's
     groups = by_variant("p", EXPERIMENT)
     late = {"baseline": groups["baseline"][:1], "late": groups["alphas"][1:]}  # of a seed that the baseline lacks
-    assert "over 5 runs of 5 variants, " in diversity_sentences(groups | late)[0]
+    assert set(diversity_table(groups | late)["Runs"]) == {"all (5 runs of 5 variants)"}
     figure = figures.draw("headtohead_diversity", "p")
     assert figure.get_suptitle() == "Diversity and score: toy, 2 epochs, 9 runs of 5 variants"
     assert ["ρ" in ax.get_title() for ax in figure.axes] == [False, True, False]  # the cosine alone is stored

@@ -1,4 +1,4 @@
-"""What one change does: differences between two variants of an experiment, seed by seed, in numbers and in words."""
+"""What one change does: differences between two variants of an experiment."""
 
 from __future__ import annotations
 
@@ -8,20 +8,8 @@ from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.papers import BASELINE, Column, Contrast, PaperTask
-from headdiv.companion.report.formats import plural, signed
 from headdiv.companion.report.groups import Groups
-from headdiv.companion.report.verdicts import (
-    BETTER,
-    LOWEST_LOSS,
-    NO_DIFFERENCE,
-    NOT_JUDGED,
-    UNDECIDED,
-    WORSE,
-    score_of,
-    verdict,
-)
-
-VERBS = {BETTER: "Helps", WORSE: "Hurts", UNDECIDED: "Not settled", NOT_JUDGED: "One seed, not judged"}
+from headdiv.companion.report.verdicts import NO_DIFFERENCE, score_of
 
 
 def scores_of(groups: Groups, score: str) -> dict[str, dict[int, float]]:
@@ -91,37 +79,3 @@ def asked_differences(
     found = comparison.differences(scores_of(rows, score), pairs)
     found |= {(variant, BASELINE): one for variant, one in differences_of(rows, score).items()}
     return [(one, found.get((one.variant, one.against), NO_DIFFERENCE)) for one in asked]
-
-
-def sentences(task: PaperTask, groups: Groups, rows: Groups | None = None) -> list[str]:
-    """Which changes lower the validation loss, which raise it, which is open; and which row has the lowest.
-
-    Each with the differences of that loss and of the table's last score, and their simultaneous 95 % intervals. A part
-    is judged, and a row chosen, without the test set; rows of one seed are neither judged nor chosen. ``rows`` as for
-    `asked_differences`.
-    """
-    rows = groups if rows is None else rows
-    *_, last = scores = compared_scores(task)
-    judge = LOWEST_LOSS if LOWEST_LOSS in scores else "validation_nll"
-    found: dict[str, list[str]] = {verb: [] for verb in VERBS.values()}
-    pairs = zip(*(asked_differences(task, groups, score, rows) for score in (judge, last)), strict=True)
-    for (one, loss), (_, score) in pairs:
-        found[VERBS[verdict(loss, higher=False)]].append(f"{one.what} ({_shown(task, judge, loss, score)})")
-    said = [f"{verb}: {'; '.join(changes)}." for verb, changes in found.items() if changes]
-    others = {name: one for name, one in differences_of(rows, judge).items() if name in groups and one.count > 1}
-    if said and others:
-        best = min(others, key=lambda variant: others[variant].mean)
-        count = plural(others[best].count, "seed")
-        said.append(
-            f"The lowest validation loss of all rows but the Transformer: {task.label(best)}; against the Transformer "
-            f"{_shown(task, judge, others[best], differences_of(rows, last).get(best, NO_DIFFERENCE))}, {count}."
-        )
-    if said:
-        said[0] = f"Judged by the validation loss; differences have simultaneous 95 % intervals. {said[0]}"
-    return said
-
-
-def _shown(task: PaperTask, judge: str, loss: Difference, score: Difference) -> str:
-    *_, last = compared_scores(task).values()
-    shown = signed(loss.mean, task.columns[judge].digits, loss.half)
-    return f"{shown}, {last.label} {signed(score.mean, last.digits, score.half)}"

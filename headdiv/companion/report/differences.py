@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple
@@ -31,7 +30,7 @@ from headdiv.companion.report.contrasts import (
     set_apart_by_score,
     stored_contrasts,
 )
-from headdiv.companion.report.factors import conclusions, design_of_figure, effects
+from headdiv.companion.report.factors import design_of_figure, effects
 from headdiv.companion.report.formats import as_printed, plural, signed
 from headdiv.companion.report.groups import (
     Groups,
@@ -51,7 +50,6 @@ from headdiv.companion.report.verdicts import (
     NO_DIFFERENCE,
     NOT_JUDGED,
     NOT_YET,
-    VERDICTS,
     verdict,
 )
 from headdiv.core.errors import NotStoredError
@@ -212,12 +210,10 @@ def draw_forest(profile: str, figure: FigureEntry) -> Figure:
     _draw_costs(axes[2:], groups)
     handles = [*plotting.verdict_handles(one for of in verdicts.values() for one in of), shaded()]
     plotting.add_handles(drawn, handles, 3, SMALL)
-    counts = Counter(verdicts[LOWEST_LOSS])
-    said = ", ".join(f"{counts[one]} {one}" for one in VERDICTS if counts[one])
-    intervals = " (simultaneous 95 % intervals)" if counts.keys() - {NOT_JUDGED} else ""
-    task, result = task_of(figure.experiment), f"by the lowest validation loss: {said}{intervals}"
+    task = task_of(figure.experiment)
     apart = set_apart_by_score(task, {p.label: comparison.uneven(scores_of(model, n)) for n, p in PANELS.items()})
-    lines = [title(task.table, groups), waiting or result, *apart, *failed_trainings(profile, figure.experiment)]
+    lines = [title(task.table, groups) + "; simultaneous 95 % intervals", *[waiting] * bool(waiting), *apart]
+    lines += failed_trainings(profile, figure.experiment)
     plotting.add_title(drawn, "\n".join(lines))
     return drawn
 
@@ -324,10 +320,9 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
             ax.set_title(f"{more} →" if right_is_more else f"← {more}", fontsize=SMALL, color="0.35")
     handles = [Line2D([], [], label=method, **of) for method, of in look.items()]
     plotting.add_handles(drawn, [*handles, shaded()], 3, SMALL)
-    said = waiting or "\n".join(conclusions(figure.experiment, groups))
     what = title(f"Gains by {factor.name}", groups).rpartition(", ")[0]
     over = f"{plural(len(primary.seeds), 'common seed' if waiting else 'seed')}, simultaneous 95 % intervals"
-    plotting.add_title(drawn, f"{what}, {over}\n{said}")
+    plotting.add_title(drawn, f"{what}, {over}\n{waiting}".rstrip())
     return drawn
 
 

@@ -128,54 +128,39 @@ def relations(table: pd.DataFrame) -> dict[str, Relation]:
     return {name: relation(table, name) for name in usable}
 
 
-def diversity_sentences(groups: Groups) -> list[str]:
-    """Which measure goes with the score, and whether there is an optimum; and the same within losses."""
+def diversity_table(groups: Groups) -> pd.DataFrame:
+    """The relations over all runs, between strengths of one loss, and without variants that may decide them alone.
+
+    Empty where there are too few variants.
+    """
     table = runs_table(groups)
-    found = relations(table)
-    if not found:
-        return []
-    said = []
-    for name, one in found.items():
-        at = "no optimum within the range"
-        if one.optimum is not None:
-            at = f"an optimum at {as_printed(one.optimum, MEASURES[name][1])}"
-        parabola = (
-            f"; a parabola explains {100 * one.r_squared:.0f} % of the ranks' variance, with {at}; "
-            f"{100 * one.share:.0f} % of samples have an optimum"
-        )
-        said.append(_rho(name, one, parabola))
-    best = max(found, key=lambda name: abs(found[name].rho))
-    return [
-        f"Diversity and {_what(groups)} over {_counts(table)}, "
-        f"Spearman's ρ with the 95 % interval of a bootstrap over variants: {'; '.join(said)}. The strongest is "
-        f"{MEASURES[best][0]}. "
-        "Variants differ in more than how alike their heads are, so this is not an effect of diversity alone.",
-        *_within_sentence(within_losses(table)),
-        *_without_extremes(table),
-    ]
-
-
-def _without_extremes(table: pd.DataFrame) -> list[str]:
-    """What is left of the correlations without variants that are far from the others, which may decide them alone."""
     means = table.groupby("variant", sort=False)[SCORE].mean()
     far = list(means.index[(means - means.median()).abs() > FAR])
     rest = table[~table["variant"].isin(far)]
-    parts = ["; ".join(_rho(name, one) for name, one in relations(of).items()) for of in (rest, within_losses(rest))]
-    if not far or not parts[0]:
-        return []
-    within = f"; between strengths of one loss {parts[1]}" if parts[1] else ""
-    return [f"Without {', '.join(far)}, more than {FAR} BLEU away from the middle variant: {parts[0]}{within}."]
+    subsets = {"all": table, "strengths of one loss": within_losses(table)}
+    if far:
+        without = f"without {', '.join(far)}"
+        subsets |= {without: rest, f"strengths of one loss, {without}": within_losses(rest)}
+    return pd.DataFrame(
+        {
+            "Runs": f"{subset} ({_counts(runs)})",
+            "Measure": MEASURES[name][0],
+            "Spearman's ρ": f"{signed(found.rho, 2)} ({signed(found.low, 2)} to {signed(found.high, 2)})",
+            "R² of a parabola (%)": f"{100 * found.r_squared:.0f}",
+            "Optimum": as_printed(found.optimum, MEASURES[name][1]),
+            "Samples with one (%)": f"{100 * found.share:.0f}",
+        }
+        for subset, runs in subsets.items()
+        for name, found in relations(runs).items()
+    )
 
 
-def _within_sentence(table: pd.DataFrame) -> list[str]:
-    found = "; ".join(_rho(name, one) for name, one in relations(table).items())
-    methods = [_label(method) for method in table["method"].unique()]
-    return [f"The same between strengths of one loss ({', '.join(methods)}): {found}."] if found else []
-
-
-def _rho(measure: str, one: Relation, more: str = "") -> str:
-    """ "CKA of outputs −0.35 (−0.74 to +0.17)", with ``more`` in the brackets."""
-    return f"{MEASURES[measure][0]} {signed(one.rho, 2)} ({signed(one.low, 2)} to {signed(one.high, 2)}{more})"
+DIVERSITY_NOTE = (
+    "Diversity and score: intervals of Spearman's ρ are of a bootstrap over variants; a parabola is fitted to the "
+    f"ranks of BLEU; left out are variants more than {FAR} BLEU away from the middle one; of strengths, "
+    "everything is minus the mean of its loss. Variants differ in more than how alike their heads are, so this is not "
+    "an effect of diversity alone."
+)
 
 
 def _what(groups: Groups) -> str:

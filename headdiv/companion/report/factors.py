@@ -1,6 +1,6 @@
 """Does a method's gain depend on a factor? Its differences from the Transformer at several dropouts, or shares of data.
 
-docs/contest.md, Parts 2 and 3, has the rules: the families of intervals, and what is said in each outcome.
+docs/contest.md, Parts 2 and 3, has the rules: the families of intervals.
 """
 
 from __future__ import annotations
@@ -23,16 +23,7 @@ from headdiv.companion.report.groups import Groups, chosen, failed_trainings, me
 from headdiv.companion.report.judged import differences_table, means_table, verdicts_by
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData, ends
-from headdiv.companion.report.verdicts import (
-    AS_GOOD,
-    BETTER,
-    LOWEST_LOSS,
-    MARGINS,
-    NO_DIFFERENCE,
-    NOT_JUDGED,
-    WORSE,
-    verdict,
-)
+from headdiv.companion.report.verdicts import MARGINS, NO_DIFFERENCE
 from headdiv.core.errors import DataError
 
 PLAIN = "the Transformer"  # among models that are else called as methods are
@@ -49,7 +40,6 @@ class Factor:
         place: where a level is on an axis.
         weights: of each level's difference, the levels in order, in what is asked of a method.
         asked: what that is.
-        conclude: what is said of a method.
         by_seed: what is asked is worked out of each model and seed on its own, and these numbers are compared. The
             residuals of scores would be pooled over the levels, and loss on fewer pairs has more noise.
     """
@@ -61,7 +51,6 @@ class Factor:
     place: Callable[[float], float]
     weights: Callable[[Sequence[float]], list[float]]
     asked: Callable[[Sequence[float]], str]
-    conclude: Callable[[Effects, str, list[float]], str]
     by_seed: bool = False
 
 
@@ -209,58 +198,6 @@ def _seed_by_seed(
     return {seed: sum(weights[level] * of[seed] for level, of in of_levels.items()) for seed in sorted(seeds)}
 
 
-def dropout_conclusion(found: Effects, method: str, levels: list[float]) -> str:
-    """What is said of a method by its validation loss, of which less is better."""
-    low, *_, high = levels
-    interaction, margin = found.changes[method], MARGINS[LOWEST_LOSS]
-    at_low, at_high = (verdict(found.gains[method, level], higher=False, margin=margin) for level in (low, high))
-    if NOT_JUDGED in (verdict(interaction), at_low, at_high):
-        return "too few runs so far"
-    if interaction.high < 0:
-        if at_high in (AS_GOOD, WORSE):
-            return f"its gain is that of a regulariser: gone at dropout {high}"
-        if at_high == BETTER:
-            return f"it gains less with more dropout, and still gains at {high}"
-        return f"it gains less with more dropout; whether anything is left at {high} is undecided"
-    if interaction.low > 0:
-        return "it gains more with more dropout, against the expectation"
-    if at_high == BETTER:
-        return f"it gains at dropout {high} too, and not shown to be less than at {low}"
-    if at_high in (AS_GOOD, WORSE) and at_low != BETTER:
-        return "no gain is shown at any dropout"
-    return "undecided"
-
-
-def share_conclusion(found: Effects, method: str, levels: list[float]) -> str:
-    """The same by the slope of its difference over the logarithm of the share of data.
-
-    Above 0 it is lower, so better, on less data. Whether a method gains there or only loses less is seen at the ends.
-    """
-    least, *_, most = levels
-    slope, margin = found.changes[method], MARGINS[LOWEST_LOSS]
-    at_least, at_most = (verdict(found.gains[method, level], higher=False, margin=margin) for level in (least, most))
-    if NOT_JUDGED in (verdict(slope), at_least, at_most):
-        return "too few runs so far"
-    if slope.low > 0:
-        if at_least == BETTER:
-            said = "it gains more on less data"
-        elif at_most == WORSE:
-            said = "it loses less on less data"
-        else:
-            said = "its loss minus the Transformer's falls on less data, but no gain is shown there"
-    elif slope.high < 0:
-        if at_most == BETTER:
-            said = "it gains less on less data"
-        elif at_least == WORSE:
-            said = "it loses more on less data"
-        else:
-            said = "its loss minus the Transformer's rises on less data, but no harm is shown there"
-    else:
-        said = "whether its loss minus the Transformer's depends on the share of data is undecided"
-    ends = [f"{one} at {SHARE.shown(level)}" for one, level in ((at_least, least), (at_most, most))]
-    return f"{said} ({', '.join(ends)})"
-
-
 def slope_weights(levels: Sequence[float]) -> list[float]:
     """Weights of values at these levels that add up to their least-squares slope over log₁₀ of the level."""
     x = np.log10(levels)
@@ -280,7 +217,6 @@ DROPOUT = Factor(
     lambda level: level,
     ends_apart,
     lambda levels: f"difference at {levels[0]}\nminus that at {levels[-1]}",
-    dropout_conclusion,
 )
 SHARE = Factor(
     "share of the training pairs",
@@ -290,27 +226,8 @@ SHARE = Factor(
     math.log10,
     slope_weights,
     lambda levels: "slope of the difference\nover log₁₀ of the share",
-    share_conclusion,
     by_seed=True,
 )
-
-
-def conclusions(experiment: str, groups: Groups) -> list[str]:
-    """A sentence of each method, once it may be judged."""
-    task = task_of(experiment)
-    design = design_of(task).among(groups)
-    found = effects(design, groups, task.primary, whole=True)
-    said = {method: design.factor.conclude(found, method, design.levels) for method in found.changes}
-    return [f"{method[0].upper()}{method[1:]}: {sentence}." for method, sentence in said.items()]
-
-
-def remarks(profile: str, experiment: str, groups: Groups) -> list[str]:
-    """What is said besides: of rows with intervals of their own, and of trainings that failed."""
-    task, whole = task_of(experiment), not not_judged_yet(profile, experiment, groups)
-    design = design_of(task).among(groups)
-    scores = compared_scores(task).items()
-    apart = {column.label: effects(design, groups, name, whole).apart for name, column in scores}
-    return [*set_apart_by_score(task, apart), *failed_trainings(profile, experiment)]
 
 
 def factor_data(profile: str, experiment: str) -> TableData:
@@ -319,9 +236,10 @@ def factor_data(profile: str, experiment: str) -> TableData:
     design, scores = design_of(task).among(groups), compared_scores(task)
     runs = [run for of in groups.values() for run in of]
     waiting = not_judged_yet(profile, experiment, groups)
-    said = [waiting] if waiting else conclusions(experiment, groups)
     found = {name: effects(design, groups, name, whole=not waiting) for name in scores}
     primary, factor = found[task.primary], design.factor
+    apart = set_apart_by_score(task, {column.label: found[name].apart for name, column in scores.items()})
+    said = [waiting, *apart, *failed_trainings(profile, experiment)]
 
     def family(attribute: str, names: dict[tuple, list[str]], heads: list[str], judged: bool) -> pd.DataFrame:
         """A line for each difference, in each score, and what the primary one decides."""
@@ -329,7 +247,7 @@ def factor_data(profile: str, experiment: str) -> TableData:
         shown = differences_table(heads, (names[at] for at in getattr(primary, attribute)), ones, scores)
         if judged and not waiting:
             decided = zip(ones[task.primary], verdicts_by(task.primary, task, ones[task.primary]), strict=True)
-            shown["Verdict"] = [one if apart.count else NONE for apart, one in decided]
+            shown["Verdict"] = [word if one.count else NONE for one, word in decided]
         return shown
 
     heading, shown = factor.name.capitalize(), {level: factor.tick(level) for level in design.levels}
@@ -349,7 +267,7 @@ def factor_data(profile: str, experiment: str) -> TableData:
             "one method minus the other": between,
         },
         measured(runs, scores),
-        [*said, *remarks(profile, experiment, groups)],
+        [line for line in said if line],
         [
             f"Differences are of {_seeds(primary)}{' that all stored models have' if waiting else ''}. ± is half the "
             "width of the 95 % interval, simultaneous over its table, from one additive model with a pooled residual"

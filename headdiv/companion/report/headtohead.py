@@ -13,25 +13,26 @@ import pandas as pd
 
 from headdiv.companion.analysis.comparison import Difference, uneven
 from headdiv.companion.analysis.statistics import interval
-from headdiv.companion.experiments.papers import BASELINE, Column, task_of
+from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask, task_of
 from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path
 from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.report.contrasts import (
+    asked_differences,
     compared_scores,
     differences_of,
     means_of,
     scores_of,
-    sentences,
     set_apart,
 )
-from headdiv.companion.report.diversity import diversity_sentences
+from headdiv.companion.report.diversity import DIVERSITY_NOTE, diversity_table
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_intervals, with_unit
 from headdiv.companion.report.groups import Groups, chosen, judged_with, labels_of, measured, more_rows
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData, ends
-from headdiv.companion.report.verdicts import ALPHA, MARGINS, NO_DIFFERENCE
+from headdiv.companion.report.verdicts import ALPHA, LOWEST_LOSS, MARGINS, NO_DIFFERENCE, verdict
 from headdiv.companion.tasks.bleu import paired_bootstrap
+from headdiv.companion.tasks.task_spec import VALIDATION_LOSS
 from headdiv.core.errors import DataError
 
 COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is NaN where it was not kept
@@ -178,15 +179,36 @@ def comparison_data(profile: str, experiment: str) -> TableData:
     if searches:
         how = {_search(search) for search in searches}
         signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
-    said = [*sentences(task, groups, compared.rows), *diversity_sentences(groups)]
     notes = [*task.notes, *_notes(table, compared, quiet, bool(searches)), *more_rows(compared.rows, groups)]
     scores, costs, heads = _display_tables(table, quiet)
     shown = {"score, and its difference from the baseline": scores}
     if learnt := {name: column for name, column in compared_scores(task).items() if name != SCORE}:
         signatures |= measured(runs, learnt)
         shown["training, and differences from the baseline"] = _learning(table, groups, learnt, compared.rows)
+    changes = changes_table(task, groups, compared.rows)
+    if len(changes):
+        shown["single changes"] = changes
     shown |= {"cost": costs, "measures of the heads": heads}
-    return TableData(task.table, task.title, scale(runs, profile), table, shown, signatures, said, notes)
+    related = diversity_table(groups)
+    if len(related):
+        shown["diversity and score"] = related
+        notes.append(DIVERSITY_NOTE)
+    return TableData(task.table, task.title, scale(runs, profile), table, shown, signatures, notes=notes)
+
+
+def changes_table(task: PaperTask, groups: Groups, rows: Groups) -> pd.DataFrame:
+    """What each change does (the paper's file names them) to the validation loss, which decides, and the last score."""
+    *_, last = scores = compared_scores(task)
+    judge = LOWEST_LOSS if LOWEST_LOSS in scores else VALIDATION_LOSS.key
+    asked = {name: asked_differences(task, groups, name, rows) for name in (judge, last)} if task.contrasts else {}
+    if not asked:
+        return pd.DataFrame()
+    losses = [loss for _, loss in asked[judge]]
+    shown = {"Change": [one.what for one, _ in asked[judge]], "Seeds": [str(loss.count) for loss in losses]}
+    for name, found in asked.items():
+        column = task.columns[name]
+        shown[with_unit(column.label, column.unit)] = with_intervals((one for _, one in found), column.digits)
+    return pd.DataFrame(shown | {"Verdict": [verdict(loss, higher=False) for loss in losses]})
 
 
 def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column], rows: Groups) -> pd.DataFrame:
@@ -262,20 +284,15 @@ def _about_intervals(table: pd.DataFrame) -> str:
         "jointly with 95 %, and a row with fewer seeds has a wider one. The ± after a score is Student's interval for "
         "its mean over seeds and says nothing about differences."
     )
-    said = " ".join([said, *set_apart(table.loc[judged & table["own_interval"], "label"])])
-    several = judged & (table["common_seeds"] > 1)
-    equal = table.loc[several & (table["equivalence_p"] <= ALPHA), "label"]
-    within = f"within ±{MARGINS[SCORE]} BLEU of the baseline (two one-sided t-tests, 5 %)"
-    return f"{said} Shown to be {within}: {', '.join(equal) if len(equal) else 'none'}."
+    return " ".join([said, *set_apart(table.loc[judged & table["own_interval"], "label"])])
 
 
 def _notes(table: pd.DataFrame, compared: Comparison, quiet: bool, timed: bool) -> list[str]:
-    count, notes = int(table["p_seeds"].sum()), [_about_intervals(table)]
-    if count:
+    notes = [_about_intervals(table)]
+    if table["p_seeds"].any():
         notes.append(
-            f"p tells whether another test set could reverse the difference between two trained models, not whether "
-            f"another training run could. If nothing differed, about {count * ALPHA:.2g} of "
-            f"{plural(count, 'comparison')} would come out below {ALPHA}."
+            "p tells whether another test set could reverse the difference between two trained models, not whether "
+            f"another training run could. If nothing differed, {ALPHA:.0%} of comparisons would come out below {ALPHA}."
         )
     if compared.lacking:
         notes.append(f"Without stored counts of n-grams, and so without p: {', '.join(compared.lacking)}.")

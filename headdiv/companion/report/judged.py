@@ -17,7 +17,7 @@ from headdiv.companion.report.contrasts import (
     scores_of,
     set_apart_by_score,
 )
-from headdiv.companion.report.formats import as_printed, plural, signed, with_intervals, with_unit
+from headdiv.companion.report.formats import with_intervals, with_unit
 from headdiv.companion.report.groups import Groups, chosen, failed_trainings, measured, not_judged_yet
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import PLUS_MINUS, SIMULTANEOUS, TableData, ends
@@ -68,43 +68,6 @@ def verdicts_by(score: str, task: PaperTask, found: Iterable[Difference]) -> lis
     return [verdict(one, task.columns[score].better != "lower", MARGINS.get(score)) for one in found]
 
 
-def conclusions(experiment: str, groups: Groups) -> list[str]:
-    """How many arms help, and what is said of each, by the score that decides, once they may be judged."""
-    task = task_of(experiment)
-    found = differences_of(groups, task.primary)
-    order = sorted(found, key=lambda variant: found[variant].mean)
-    said = dict(zip(order, verdicts_by(task.primary, task, (found[variant] for variant in order)), strict=True))
-    named = {
-        one: [f"{task.label(variant)} ({_shown(task, found[variant])})" for variant in order if said[variant] == one]
-        for one in SAID
-    }
-    lines = [f"{SAID[one][0].upper()}{SAID[one][1:]}: {', '.join(arms)}." for one, arms in named.items() if arms]
-    judged, helping = len(found) - len(named[NOT_JUDGED]), len(named[BETTER])
-    verb = "helps" if helping == 1 else "help" if helping else "is shown to help"
-    count = f"{helping or 'None'} of {plural(judged, 'arm')} {verb} the {task.label(BASELINE)}."
-    return [count, *lines] if judged else lines
-
-
-def remarks(profile: str, experiment: str, groups: Groups) -> list[str]:
-    """What is said besides: what the numbers are, what one part of a method adds, the gate, and what is no rule's."""
-    task, scores = task_of(experiment), compared_scores(task_of(experiment))
-    column, asked = task.columns[task.primary], asked_differences(task, groups, task.primary)
-    lines = [f"In brackets: {in_words(column)} minus the Transformer's ({column.unit}, simultaneous 95 % intervals)."]
-    for (one, apart), decided in zip(asked, verdicts_by(task.primary, task, (two for _, two in asked)), strict=True):
-        lines.append(f"{one.what}: {decided} ({_shown(task, apart)}).")
-    for name, least in task.gate.items() if BASELINE in groups else ():
-        own = means_of(groups, name)[BASELINE]
-        reached = "reached" if own.mean >= least else "not reached"
-        text = as_printed(own.mean, 2, own.half)
-        lines.append(f"{task.label(BASELINE)}: {scores[name].label} {text}; the gate of {least:g} is {reached}.")
-    apart = set_apart_by_score(task, {one.label: uneven(scores_of(groups, name)) for name, one in scores.items()})
-    return [*lines, *apart, *failed_trainings(profile, experiment)]
-
-
-def _shown(task: PaperTask, one: Difference) -> str:
-    return signed(one.mean, task.columns[task.primary].digits, one.half)
-
-
 def in_words(column: Column) -> str:
     """A column's name within a sentence: "the lowest validation loss"."""
     return f"the {column.label[0].lower()}{column.label[1:]}"
@@ -125,13 +88,14 @@ def judged_data(profile: str, experiment: str) -> TableData:
     parts = {name: [one for _, one in of] for name, of in asked.items()}
     against = differences_table(["Method"], ([task.label(variant)] for variant in arms), apart, scores)
     two = differences_table(["Part"], ([one.what] for one, _ in asked[task.primary]), parts, scores)
-    said = [waiting := not_judged_yet(profile, experiment, groups)]
+    waiting = not_judged_yet(profile, experiment, groups)
+    apart_by = {one.label: uneven(scores_of(groups, name)) for name, one in scores.items()}
+    said = [waiting, *set_apart_by_score(task, apart_by), *failed_trainings(profile, experiment)]
     if not waiting:
         for table, ones, words in ((against, apart, SAID), (two, parts, {})):
             verdicts = verdicts_by(task.primary, task, ones[task.primary])
             table["Verdict"] = [words.get(one, one) for one in verdicts]
             table["By BLEU"] = verdicts_by("bleu", task, ones["bleu"])
-        said = [*conclusions(experiment, groups), *remarks(profile, experiment, groups)]
     primary, margin = task.columns[task.primary], MARGINS[task.primary]
     notes = [
         f"Verdicts are by {in_words(primary)}: its simultaneous interval excludes 0, or else two one-sided t-tests "
@@ -149,7 +113,7 @@ def judged_data(profile: str, experiment: str) -> TableData:
         _numbers(task, groups, found),
         {caption: table for caption, table in tables.items() if len(table)},
         measured(runs, scores),
-        said,
+        [line for line in said if line],
         notes,
     )
 

@@ -15,7 +15,7 @@ from headdiv.companion.experiments.outdated import outdated_among
 from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report import factors, judged
+from headdiv.companion.report import factors
 from headdiv.companion.report.contrasts import scores_of
 from headdiv.companion.report.factors import design_of
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_unit
@@ -71,7 +71,6 @@ class Outcome:
         scale: what they are of, in a sentence, with that about toys.
         toy: that about toys; "" where the text is none.
         rules: what is said by its rules; () for an experiment without.
-        remarks: what is to be said beside it.
         judged: whether it may be judged: all runs are there that its rules ask for.
         margin: of equivalence, where its rules name one.
         same: what a variant and the Transformer beside it have in common; "" where that is always the baseline.
@@ -91,7 +90,6 @@ class Outcome:
     scale: str
     toy: str
     rules: tuple[str, ...]
-    remarks: tuple[str, ...]
     judged: bool
     margin: float | None
     same: str
@@ -157,7 +155,7 @@ class Outcome:
     def sentences(self) -> str:
         """The outcome in words; of an experiment with rules what its finding leaves to be said."""
         if self.rules:
-            return " ".join(self.remarks)
+            return ""
         if self.baseline is None:
             return "No run of the baseline is stored, so there is nothing to compare with."
         if not self.variants:
@@ -217,7 +215,6 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
     }
     order = sorted(others, key=lambda one: _apart(scored[one], scored.get(others[one])), reverse=not lower)
     waiting = not_judged_yet(profile, experiment, groups)
-    decided = (factors if design else judged) if task.primary and not waiting else None
     return Outcome(
         experiment=experiment,
         title=task.title,
@@ -232,8 +229,7 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
         data_name=data_title(runs[0].data_name),
         scale=scale(runs, profile),
         toy=" ".join(toy(runs[0])),
-        rules=tuple(decided.conclusions(experiment, groups)) if decided else (waiting,) * bool(waiting),
-        remarks=tuple(decided.remarks(profile, experiment, groups)) if decided else (),
+        rules=(waiting,) * bool(waiting),
         judged=not waiting,
         margin=MARGINS.get(task.primary),
         same=design.factor.same if design else "",

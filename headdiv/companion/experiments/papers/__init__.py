@@ -96,7 +96,6 @@ class PaperTask(Table):
     labels: dict[str, str] = Field(default_factory=dict, description="what variants are called that profiles define")
     compares_outputs: bool = Field(False, description="whether its table compares stored outputs text by text")
     primary: str = Field("", description="the score that decides by docs/contest.md, once all runs are there")
-    gate: dict[str, float] = Field(default_factory=dict, description="scores that the baseline is to reach by it")
     control: str = Field("", description="a variant that has all of a method but what it does to the heads")
     contrasts: list[Contrast] = Field(default_factory=list, description="pairs of variants that differ in one thing")
 
