@@ -4,7 +4,7 @@ import reported
 
 from headdiv.companion.experiments.claims.ledger import ledger
 from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.tasks.specs import SPECS
+from headdiv.companion.tasks import TASKS
 from headdiv.core.files import write_json
 from headdiv.methods import check_method
 from headdiv.training.config import TrainConfig
@@ -23,9 +23,9 @@ def translation(
     task = task_of("deacon/translation")
     sizes = task.sizes.model | {key: values.pop(key) for key in ("d_model", "encoder_layers") if key in values}
     run = reported.metrics(variant, seed, epochs=epochs, data=data, **values)
-    model = SPECS["translation"].Model(**sizes)
+    model = TASKS["translation"].Model(**sizes)
     run["config"] |= {
-        "data": SPECS["translation"].Data(name=data, test="test_2016_flickr").model_dump(mode="json"),
+        "data": TASKS["translation"].Data(name=data, test="test_2016_flickr").model_dump(mode="json"),
         "model": model.model_dump(mode="json"),
         "method": check_method(task.variants[variant].method | (method or {}), model),
         "train": TrainConfig(epochs=epochs, share=share).model_dump(mode="json"),
@@ -46,7 +46,7 @@ def hours(variant, count, device="a GPU"):
     task = task_of("dpp/translation")
     sizes = {"d_model": 512, "heads": 4, "d_ff": 1024, "encoder_layers": 6, "decoder_layers": 6}
     run = translation("baseline", epochs=300, data="iwslt14", examples=160239, device=device)
-    model = SPECS["translation"].Model(**sizes)
+    model = TASKS["translation"].Model(**sizes)
     run["config"]["model"] = model.model_dump(mode="json")
     run["config"]["data"] |= {"source": "de", "target": "en"}
     run["config"]["method"] = check_method(task.variants[variant].method, model)

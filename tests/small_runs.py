@@ -77,17 +77,17 @@ def small_config(task, variant="baseline", seed=1, **sections):
             key: value for key, value in settings["data"].items() if key not in ("examples", "held_out")
         }
     kind = TASKS[task]
-    model = kind.spec.Model(**settings["model"])
+    model = kind.Model(**settings["model"])
     return RunConfig(
         paper="deacon",
         task=task,
         kind=task,
         variant=variant,
-        data=kind.spec.Data(**settings["data"]),
+        data=kind.Data(**settings["data"]),
         model=model,
         method=check_method(METHODS[variant], model),
         train=TrainConfig(**settings["train"]),
-        decode=kind.spec.Decode(**settings["decode"]),
+        decode=kind.Decode(**settings["decode"]),
         seed=seed,
     )
 

@@ -15,7 +15,6 @@ from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.data.toy import corpora as toy
 from headdiv.companion.models.batching import END, SPECIALS
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
 
 SPLITS = ("train", "valid", "test")
@@ -63,7 +62,7 @@ def test_rare_words_and_case(project):
 def test_the_toy_has_one_direction(project):
     for key, value, known in (("source", "de", "en"), ("target", "fr", "de")):
         with exactly(f"data.{key}: {value!r} is not known; there are: {known}", ConfigError):
-            SPECS["translation"].check_data(TOY.model_copy(update={key: value}))
+            TASKS["translation"].check_data(TOY.model_copy(update={key: value}))
 
 
 # ---- one's own parallel text

@@ -41,12 +41,12 @@ def sources_of(corpus, split):
 
 def test_no_split_for_validation_is_needed_or_read(mine):
     config = mine()
-    TASK.spec.check_data(config)
+    TASK.check_data(config)
     assert list(locate(config)) == ["train", "test"]
     nowhere = config.model_copy(update={"files": config.files | {"valid": {"en": "nowhere", "de": "nowhere"}}})
     assert content_key(nowhere) == content_key(config)
     with pytest.raises(ConfigError, match=r"^data\.valid: 'valid' is not known; there are: test, train$"):
-        TASK.spec.check_data(config.model_copy(update={"valid_every": None}))
+        TASK.check_data(config.model_copy(update={"valid_every": None}))
 
 
 def test_cleaning_counts_words_of_training_pairs(mine):
@@ -106,7 +106,7 @@ def test_several_files_follow_each_other(mine, folder):
         (folder / f"train.tags.de-en.{language}").write_text("<url>u</url>\n<title>T</title>\n")
     names = {"en": ["test.en", "a.en.xml", "train.tags.de-en.en"], "de": ["test.de", "a.de.xml", "train.tags.de-en.de"]}
     config = config.model_copy(update={"files": config.files | {"test": names}})
-    TASK.spec.check_data(config)
+    TASK.check_data(config)
     assert load_translation(config).test.text == [*PAIRS[:2], ("It's en.", "It's de."), ("T", "T")]
     swapped = {language: [listed[1], listed[0], listed[2]] for language, listed in names.items()}
     assert content_key(config.model_copy(update={"files": config.files | {"test": swapped}})) != content_key(config)
@@ -187,7 +187,7 @@ def archived(**options):
 def test_an_archive_serves_both_directions(folder, source, target):
     path = archive(folder)
     config = archived(source=source, target=target)
-    TASK.spec.check_data(config)
+    TASK.check_data(config)
     corpus = load_translation(config)
     assert sources_of(corpus, "train") == [f"{source} {n}" for n in (0, 1, 3, 4)]
     assert corpus.valid.text == [(f"{source} {n}", f"{target} {n}") for n in (2, 5)]
@@ -213,7 +213,7 @@ ARCHIVE = {"archive": "de-en.tgz"}
 def test_what_an_archive_does_not_have_is_named(folder, options, message):
     config = archived(**options)
     with exactly(message, ConfigError):
-        TASK.spec.check_data(config)
+        TASK.check_data(config)
 
 
 def test_an_archive_never_becomes_a_validation_set(folder):
@@ -242,7 +242,7 @@ TALKS = {"name": "talks", "files": None, "max_words": 175, "max_ratio": 1.5}
 
 def test_a_registered_archive_is_fetched_and_its_counts_are_held(talks, folder):
     config = archived(**TALKS)
-    TASK.spec.check_data(config)
+    TASK.check_data(config)
     before = prepared_folder(config)  # asked for before anything is fetched
     corpus = load_translation(config)
     assert before == prepared_folder(config)

@@ -17,7 +17,6 @@ from headdiv.companion.data.data_config import SummarisationData
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.models.batching import END, SPECIALS, UNKNOWN
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import checksum
 
 SPLITS = ("train", "valid", "test")
@@ -153,7 +152,7 @@ def archived(mine, tmp_path, monkeypatch):
 
 
 def test_the_public_archive_holds_the_same_as_json_lines(archived, mine):
-    SPECS["summarisation"].check_data(archived)
+    TASKS["summarisation"].check_data(archived)
     corpus, own = load_summarisation(archived), load_summarisation(mine())
     assert sorted(path.name for path in (paths.raw() / "news").iterdir()) == ["news.tar.gz", "splits.json"]
     assert corpus.source.words == own.source.words

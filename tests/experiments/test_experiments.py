@@ -4,7 +4,7 @@ import pytest
 from tracked import ROOT, git_files
 
 from headdiv.companion.experiments.profiles import Runs, run_config
-from headdiv.companion.tasks.specs import SPECS
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError
 
 EXPERIMENT = "deacon/translation"
@@ -47,7 +47,7 @@ def test_every_profile_of_the_project_loads(monkeypatch):
             of_one = found.planned(experiment)
             assert len({config.hash for config in of_one}) == len(of_one)
     assert [config.variant for config in Runs("multi30k").of(EXPERIMENT)] == SEVEN
-    assert {config.kind for config in Runs("quick").all()} == set(SPECS)
+    assert {config.kind for config in Runs("quick").all()} == set(TASKS)
 
 
 def test_the_seven_rows_come_in_the_papers_order_seed_by_seed(project):

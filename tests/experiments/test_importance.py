@@ -24,7 +24,6 @@ from headdiv.companion.models.batching import make_batch
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
 from headdiv.methods.moa import MixtureAttention
 from headdiv.nn.records import record_heads
@@ -150,7 +149,7 @@ def test_a_score_is_the_tasks_own_and_nothing_that_is_kept_changes(folder, task)
     run = untrained(small_config(task))
     kept = TASKS[task].scores(run)
     before = {path: path.read_bytes() for path in run.folder.iterdir()}
-    assert masked_score(run)["value"] == pytest.approx(kept[SPECS[task].test_score_name]["value"])
+    assert masked_score(run)["value"] == pytest.approx(kept[TASKS[task].test_score_name]["value"])
     masked_score(run, {place: [0] * count for place, count in heads_of(run.model).items()})
     assert {path: path.read_bytes() for path in run.folder.iterdir()} == before
 

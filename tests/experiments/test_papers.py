@@ -10,7 +10,7 @@ from headdiv.companion.experiments.catalogue import figure_entry, figures_of_pap
 from headdiv.companion.experiments.figure_kinds import FIGURE_KINDS
 from headdiv.companion.experiments.papers import FOLDER, data_table_of, load_paper, paper_names, task_of
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.tasks.specs import SPECS
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, HeaddivError
 from headdiv.core.settings import check
 from headdiv.methods import METHODS, check_method
@@ -146,7 +146,7 @@ def test_what_a_paper_names_is_there(name):
     paper = load_paper(name)
     for task, content in paper.tasks.items():
         assert re.fullmatch(NAME, task)
-        assert (content.kind or task) in SPECS
+        assert (content.kind or task) in TASKS
         assert all(re.fullmatch(VARIANT, variant) for variant in content.variants)
         assert {one for row in content.contrasts for one in (row.variant, row.against)} <= set(content.variants)
         assert "bleu" in content.columns or not content.compares_outputs
@@ -155,7 +155,7 @@ def test_what_a_paper_names_is_there(name):
     for table, content in paper.tables.items():
         assert re.fullmatch(FILE, table)
         assert table not in paper.tasks  # which has a table of its own
-        assert "mixture" in SPECS[paper.tasks[content.task].kind or content.task].Data.model_fields
+        assert "mixture" in TASKS[paper.tasks[content.task].kind or content.task].Data.model_fields
     for figure, content in paper.figures.items():
         assert re.fullmatch(FILE, figure)
         assert {*content.variants, *content.against} <= set(paper.tasks[content.task].variants)

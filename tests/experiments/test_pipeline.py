@@ -2,10 +2,7 @@
 
 import json
 import linecache
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -96,25 +93,6 @@ def test_a_table_that_compares_outputs_needs_them(planned):
 
 
 # ---- how a plan is made
-
-
-def test_a_plan_is_made_without_heavy_libraries_and_of_a_file_that_is_read_once(planned):
-    code = """
-import sys
-from headdiv.core import settings
-made, init = [], settings.Source.__init__
-settings.Source.__init__ = lambda self, path: (made.append(str(path)), init(self, path))[1]
-from headdiv.companion.experiments.pipeline import load_plan
-from headdiv.companion.experiments.profiles import Runs
-plan = load_plan("tiny")
-assert [run.variant for run in plan.runs["deacon/translation"]] == [run.variant for run in Runs("tiny").planned()]
-assert load_plan("tiny") == plan
-print(sum(path.endswith("tiny.yaml") for path in made), sum(path.endswith("deacon.yaml") for path in made))
-print(*sorted({"torch", "pandas", "scipy", "matplotlib", "numpy", "requests"} & set(sys.modules)))
-"""
-    environment = os.environ | {"HEADDIV_HOME": str(planned.home)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
-    assert (done.returncode, done.stderr, done.stdout) == (0, "", "1 1\n\n")
 
 
 def test_a_profile_that_has_changed_is_planned_anew(planned):

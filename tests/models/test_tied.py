@@ -10,7 +10,6 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import build_model, load_run, run_folder, train
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import vocabulary_of
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
 
@@ -89,8 +88,8 @@ def test_what_cannot_be_tied_is_refused(project):
     with pytest.raises(ConfigError, match="question answering are not words"):
         count("qa", {"name": "baseline"}, {"tied": "all"}, (90,))
     with pytest.raises(ConfigError, match=r"^tied_output: expected false"):
-        check(SPECS["qa"].Model, {"tied_output": True})
-    SPECS["summarisation"].check_model(TASK.spec.Model(tied="all"), None)  # one vocabulary of both
+        check(TASKS["qa"].Model, {"tied_output": True})
+    TASKS["summarisation"].check_model(TASK.Model(tied="all"), None)  # one vocabulary of both
 
 
 def test_the_hash_of_other_models_is_as_it_was(project):

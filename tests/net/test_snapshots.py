@@ -19,8 +19,8 @@ import headdiv
 from headdiv.companion.experiments.profile_file import Experiment, Profile
 from headdiv.companion.experiments.running import build_model
 from headdiv.companion.models.transformer import Transformer, initialise
+from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.methods import METHODS, make_method
 from headdiv.training.config import TrainConfig, TrainerConfig
 
@@ -68,7 +68,7 @@ def test_configuration_classes_and_their_options():
     found = {}
     for cls in (Profile, Experiment, RunConfig, TrainerConfig, TrainConfig):
         options_of(cls, found)
-    for task in SPECS.values():
+    for task in TASKS.values():
         for cls in (task.Data, task.Model, task.Decode):
             options_of(cls, found)
     assert in_lines(found) == in_lines(pinned("names.json", "configuration", found))
@@ -89,7 +89,7 @@ def test_public_names():
         "headdiv": list(headdiv.__all__),
         "headdiv.companion": list(headdiv.companion.__all__),
         "headdiv.pretrained": list(headdiv.pretrained.__all__),
-        "tasks": {name: [c.__name__ for c in (task.Data, task.Model, task.Decode)] for name, task in SPECS.items()},
+        "tasks": {name: [c.__name__ for c in (task.Data, task.Model, task.Decode)] for name, task in TASKS.items()},
     }
     assert in_lines(found) == in_lines(pinned("names.json", "public", found))
 

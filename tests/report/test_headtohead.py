@@ -31,7 +31,6 @@ from headdiv.companion.report.table_files import write_table
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import observed_heads, outputs_path
 from headdiv.companion.tasks.bleu import sentence_counts
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
@@ -180,7 +179,7 @@ def test_the_front_is_of_differences_within_seeds(profile):
 @pytest.fixture
 def with_outputs(profile):
     """Two seeds of the baseline and of one method, with counts of translations: references with words left out."""
-    references = [target for _, target in load_translation(SPECS["translation"].Data(**DATA)).test.text]
+    references = [target for _, target in load_translation(TASKS["translation"].Data(**DATA)).test.text]
     for seed, shorter in ((1, 1), (2, 2)):
         for variant, cut in (("baseline", shorter), ("direct-8", 0)):
             lines = [" ".join(line.split()[: max(4, len(line.split()) - cut)]) for line in references]

@@ -12,6 +12,7 @@ from torchtext.data.metrics import bleu_score
 from headdiv.companion.tasks.bleu import (
     SAMPLES,
     SEED,
+    UNKNOWN_MARK,
     bleu_of,
     paired_bootstrap,
     round_trip,
@@ -20,7 +21,6 @@ from headdiv.companion.tasks.bleu import (
     token_bleu,
 )
 from headdiv.companion.tasks.rouge import rouge
-from headdiv.companion.tasks.unknown import UNKNOWN_MARK
 from headdiv.core.errors import DataError
 
 # Of eight tokens seven match; of seven pairs five (…), of six triples three, of five quadruples one.

@@ -43,8 +43,8 @@ def test_a_further_set_is_scored_as_if_it_were_the_test_set(mine, merges):
     stored = read_outputs(path)
     assert stored.more == {"other": TASK.outputs(alone)}
     assert len(stored.test) == SIZES["test"]
-    assert TASK.spec.score_label("bleu_other") == "BLEU on other"
-    assert TASK.spec.score_label("chrf_best") == "chrF of the best epoch"
+    assert TASK.score_label("bleu_other") == "BLEU on other"
+    assert TASK.score_label("chrf_best") == "chrF of the best epoch"
 
 
 def test_training_corpus_and_name_do_not_depend_on_it(mine, project, monkeypatch):

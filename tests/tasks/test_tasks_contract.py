@@ -9,16 +9,15 @@ import pytest
 import torch
 from small_runs import EVERY_TASK, as_rank, assert_loss_is_literal, small_config, untrained
 
-from headdiv.companion.tasks import CLASSES, TASKS, lm, qa, seq2seq
+from headdiv.companion.tasks import TASKS, lm, qa, seq2seq
 from headdiv.companion.tasks.base import Run, evaluation_loss, held_out_loss
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 
 PAIRS = ("translation", "summarisation", "qa")  # whose batches are lists of examples; others read windows of a stream
 
 
-@pytest.fixture(scope="module", params=SPECS)
+@pytest.fixture(scope="module", params=TASKS)
 def run(request, home) -> Run:
     """Of the toy, with the model as it starts out."""
     return untrained(small_config(request.param))
@@ -48,17 +47,16 @@ def examples_of(run, batch):
     return [tuple(tokens[at : at + width]) for at in range(0, len(tokens), width)]
 
 
-# ---- description and corpus
+# ---- settings and corpus
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_a_description_says_what_can_be_configured(name):
-    spec = SPECS[name]
-    assert spec.name == name
-    assert TASKS[name].spec is spec
-    assert [key for key, field in spec.Data.model_fields.items() if not field.description] == []
-    spec.check_data(small_config(name).data)
-    assert spec.score_label(spec.main_score.name) == spec.main_score.label
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_says_what_can_be_configured(name):
+    task = TASKS[name]
+    assert task.name == name
+    assert [key for key, field in task.Data.model_fields.items() if not field.description] == []
+    task.check_data(small_config(name).data)
+    assert task.score_label(task.main_score.name) == task.main_score.label
 
 
 def test_statistics_say_what_the_corpus_holds(task, run):
@@ -68,17 +66,17 @@ def test_statistics_say_what_the_corpus_holds(task, run):
     assert all(statistics[split]["examples"] > 0 for split in ("valid", "test"))
     assert statistics["valid"]["unigram_nll"] > 0
     size = statistics["train"]["examples"] if run.config.kind in PAIRS else run.config.data.epoch_tokens
-    assert task.spec.training_size(run.config.data.model_dump(), statistics).startswith(f"{size:,} ")
+    assert task.training_size(run.config.data.model_dump(), statistics).startswith(f"{size:,} ")
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize("name", TASKS)
 def test_a_data_set_without_what_the_task_reads_is_refused(name):
-    spec, options = SPECS[name], {"epoch_tokens": 1} if name in ("lm", "mlm") else {}
+    task, options = TASKS[name], {"epoch_tokens": 1} if name in ("lm", "mlm") else {}
     splits = {"name": "multi30k", "test": "test_2016_flickr"}
     if name == "translation":
         splits = {"name": "squad", "test": "valid"}
     with pytest.raises(ConfigError, match=r"^data\.(name: 'multi30k' has no file for |source: 'en' is not known)"):
-        spec.check_data(spec.Data(**splits, **options))
+        task.check_data(task.Data(**splits, **options))
 
 
 # ---- training batches
@@ -105,7 +103,7 @@ def test_an_epoch_has_the_batches_that_are_counted_within_the_budget(task, run):
 
 def test_a_share_of_the_training_examples_is_the_first_ones_and_windows_have_none(task, run):
     if run.config.kind not in PAIRS:
-        assert "share" in task.spec.ignores
+        assert "share" in task.ignores
         return
     numbers = [n for batch in stream_of(task, run, train={"share": 0.25}).epoch(0) for n in batch.numbers.tolist()]
     every = task.scored(run.corpus.train)
@@ -209,7 +207,7 @@ def one_by_one(task, run, split, count):
 
 
 @pytest.mark.parametrize("variant", ["baseline", "average-2"])
-@pytest.mark.parametrize("kind", SPECS)
+@pytest.mark.parametrize("kind", TASKS)
 def test_an_example_has_the_same_loss_alone_and_beside_others(home, kind, variant):
     task, run = TASKS[kind], untrained(small_config(kind, variant))
     whole, alone = one_by_one(task, run, "test", 5)
@@ -304,7 +302,7 @@ def test_examples_are_rows_of_text(task, run):
 
 def test_a_text_that_is_typed_in_is_read_and_answered(task, run):
     text, second = task.example_text(run)
-    assert (second is not None) == task.spec.second_is_input
+    assert (second is not None) == task.second_is_input
     answer = task.apply(run, text, second)
     assert isinstance(answer, str)
     assert task.response(run, text, second) in answer
@@ -320,10 +318,10 @@ def test_a_text_that_is_typed_in_is_read_and_answered(task, run):
 
 
 def test_a_second_text_where_one_is_read_is_refused(task, run):
-    if len(task.spec.texts) == 1:
+    if len(task.texts) == 1:
         with pytest.raises(DataError, match="reads one text"):
             task.example_batch(run, task.example_text(run)[0], "another")
 
 
 def test_every_task_is_here():
-    assert list(EVERY_TASK) == list(SPECS) == list(CLASSES)
+    assert list(EVERY_TASK) == list(TASKS)

@@ -216,6 +216,6 @@ def test_a_text_typed_in_is_continued(run, monkeypatch):
 
 def test_a_source_that_slimpajama_does_not_have():
     result = {"name": "toy", "epoch_tokens": 1}
-    TASK.spec.check_data(LMData(**result, mixture={"C4": 1.0, "Books": 2.0}))
+    TASK.check_data(LMData(**result, mixture={"C4": 1.0, "Books": 2.0}))
     with pytest.raises(ConfigError, match=r"^data\.mixture\.Book: unknown source; did you mean 'Books'\?$"):
-        TASK.spec.check_data(LMData(**result, mixture={"C4": 1.0, "Book": 2.0}))
+        TASK.check_data(LMData(**result, mixture={"C4": 1.0, "Book": 2.0}))

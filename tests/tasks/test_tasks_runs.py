@@ -8,8 +8,8 @@ from small_runs import interrupt, result, small_config
 
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.running import run_folder, train
+from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import read_json
 
 LONGER = {"train": {"epochs": 4, "learning_rate": 0.03}, "data": {"epoch_tokens": 6400}}
@@ -33,8 +33,8 @@ def test_a_task_is_learnt_and_evaluated_and_an_interruption_changes_nothing(home
     scores, curve = metrics["scores"], metrics["curve"]
     assert curve[-1]["training_loss"] < 0.93 * curve[0]["training_loss"]
     assert scores["validation_nll"]["value"] < scores["unigram_nll"]["value"] - 0.1
-    assert scores["validation_nll"]["unit"] == SPECS[task].unit
-    assert SPECS[task].main_score.name in scores
+    assert scores["validation_nll"]["unit"] == TASKS[task].unit
+    assert TASKS[task].main_score.name in scores
     assert all(score["signature"] for score in scores.values())
     assert json.loads(json.dumps(metrics)) == metrics
     nll = held_out_loss(run, "valid")["nll"]

@@ -68,8 +68,8 @@ CASES = [
 def small_model(task, options, device="meta", **sizes):
     kind, stack = TASKS[task], {"lm": "decoder", "mlm": "encoder"}.get(task)
     sizes |= {"layers": 1} if stack else {"encoder_layers": 1, "decoder_layers": 1}
-    model = kind.spec.Model(**{"d_model": WIDTH, "heads": 3, "d_ff": 10, "dropout": 0.1} | sizes)
-    data = kind.spec.Data(name="toy", **({"epoch_tokens": 1, "context": 9} if stack else {}))
+    model = kind.Model(**{"d_model": WIDTH, "heads": 3, "d_ff": 10, "dropout": 0.1} | sizes)
+    data = kind.Data(name="toy", **({"epoch_tokens": 1, "context": 9} if stack else {}))
     if stack and options["name"] == "rotation":
         options = options | {"plan": [options["plan"][0] | {"kind": stack}]}
     names = {"paper": "", "task": task, "kind": task, "variant": "", "seed": 1}

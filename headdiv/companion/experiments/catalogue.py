@@ -15,7 +15,7 @@ from typing import Any
 from headdiv.companion.experiments.figure_kinds import CURVES, FIGURE_KINDS, HEADS, PRUNING, TUNING
 from headdiv.companion.experiments.papers import PaperFigure, load_paper, paper_names, task_of
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.tasks.specs import SPECS
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
 
@@ -104,7 +104,7 @@ def figures_of_paper(name: str) -> dict[str, FigureEntry]:
     """
     entries, paper = [], load_paper(name)
     for task, content in paper.tasks.items():
-        caption = SPECS[content.kind or task].curves_caption
+        caption = TASKS[content.kind or task].curves_caption
         entries.append(FigureEntry(f"{name}_{task}_curves", CURVES, f"{name}/{task}", caption))
         entries.append(
             FigureEntry(f"{name}_{task}_heads_by_epoch", HEADS, f"{name}/{task}", FIGURE_KINDS[HEADS].caption)

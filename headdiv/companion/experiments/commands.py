@@ -60,11 +60,11 @@ def train(experiment: str, variant: str, seed: int, profile: str, no_scores: boo
     from headdiv.companion.experiments.papers import task_of
     from headdiv.companion.experiments.profiles import run_config
     from headdiv.companion.experiments.results import record
-    from headdiv.companion.tasks.specs import SPECS
+    from headdiv.companion.tasks import TASKS
     from headdiv.core import distributed
 
     config = run_config(profile, experiment, variant, seed)
-    label, spec = task_of(experiment).label(variant), SPECS[config.kind]
+    label, spec = task_of(experiment).label(variant), TASKS[config.kind]
     if training.is_trained(config) and distributed.is_first():
         say(f"{label}, seed {seed}: already trained, in {training.run_folder(config)}")
     with tensorboard_log(tensorboard) if tensorboard else contextlib.nullcontext() as callback:

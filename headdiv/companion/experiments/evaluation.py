@@ -18,6 +18,8 @@ from headdiv.companion.experiments.run_result import FORMAT, RunResult
 from headdiv.companion.experiments.running import averaged_run, best_run
 from headdiv.companion.provenance import commit
 from headdiv.companion.tasks.base import (
+    AVERAGE,
+    BEST,
     Run,
     Score,
     evaluation_loss,
@@ -26,7 +28,6 @@ from headdiv.companion.tasks.base import (
     score,
     vocabulary_of,
 )
-from headdiv.companion.tasks.task_spec import AVERAGE, BEST
 from headdiv.methods.base import ValidationSplit
 from headdiv.methods.registry import make_method
 
@@ -62,10 +63,10 @@ def evaluate(run: Run) -> dict[str, Any]:
         **run.identity(),
         "parameters": record["parameters"],
         "scores": {
-            "training_loss": score(last["training_loss"], task.spec.unit, noisy),
-            "validation_accuracy": score(last["validation_accuracy"], "%", task.spec.accuracy),
-            "validation_nll": score(last["validation_nll"], task.spec.unit, "without label smoothing and dropout"),
-            "unigram_nll": score(simplest, task.spec.unit, f"validation split: {task.spec.unigram}"),
+            "training_loss": score(last["training_loss"], task.unit, noisy),
+            "validation_accuracy": score(last["validation_accuracy"], "%", task.accuracy),
+            "validation_nll": score(last["validation_nll"], task.unit, "without label smoothing and dropout"),
+            "unigram_nll": score(simplest, task.unit, f"validation split: {task.unigram}"),
             **scores,
         },
         "curve": record["curve"],
@@ -94,8 +95,8 @@ def loss_scores(run: Run) -> dict[str, Score]:
     temperature, calibrated = fit_temperature(run)
     how = "logits divided by one temperature, which is fitted on the validation split itself"
     return {
-        "training_nll_evaluated": score(evaluation_loss(run, batches)["nll"], task.spec.unit, f"{plainly}, of {what}"),
-        "validation_nll_calibrated": score(calibrated, task.spec.unit, f"{plainly}; {how}"),
+        "training_nll_evaluated": score(evaluation_loss(run, batches)["nll"], task.unit, f"{plainly}, of {what}"),
+        "validation_nll_calibrated": score(calibrated, task.unit, f"{plainly}; {how}"),
         "temperature": score(temperature, "", f"{how}, by the lowest loss, between {low:g} and {high:g}"),
     }
 
@@ -126,12 +127,12 @@ def best_scores(run: Run, best: Run, scores: Mapping[str, Score]) -> dict[str, S
         scores: of the evaluated run.
     """
     task, epoch = run.task, best.point["epoch"]
-    names = (task.spec.test_score_name, *task.spec.also_compared)
+    names = (task.test_score_name, *task.also_compared)
     found = {name: scores[name] for name in names} if best is run else task.compared_scores(best)
     what = f"epoch {epoch} of {len(run.record['curve'])}, that of the lowest validation loss"
     return {
         "validation_nll_best": score(
-            best.point["validation_nll"], task.spec.unit, f"without label smoothing and dropout, after {what}"
+            best.point["validation_nll"], task.unit, f"without label smoothing and dropout, after {what}"
         ),
         "best_epoch": score(epoch, "epochs", "with the lowest validation loss, the first of equal ones"),
         **named(found, BEST, f"parameters of {what}"),
@@ -141,7 +142,7 @@ def best_scores(run: Run, best: Run, scores: Mapping[str, Score]) -> dict[str, S
 def average_scores(average: Run) -> dict[str, Score]:
     """The validation loss, and what `Task.compared_scores` gives, of the mean of the last epochs' parameters."""
     task, (first, last) = average.task, average.record["averaged_epochs"]
-    loss = score(held_out_loss(average, "valid")["nll"], task.spec.unit, "without label smoothing and dropout")
+    loss = score(held_out_loss(average, "valid")["nll"], task.unit, "without label smoothing and dropout")
     found = {"validation_nll": loss, **task.compared_scores(average)}
     return named(found, AVERAGE, f"mean of the parameters of epochs {first} to {last}")
 

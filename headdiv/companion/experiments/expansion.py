@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from headdiv.companion.experiments.papers import VARIANT, VARIANT_IS, task_of
 from headdiv.companion.experiments.profile_file import Experiment, Profile, read_profile
 from headdiv.companion.experiments.tuning import FIXED, Arm, Setting, Tune, by_section
+from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Place, Settings, Source, check, config_error, nearest, refuse_unread
 from headdiv.methods.options import OPTIONS, check_method
@@ -61,7 +61,7 @@ class _Experiment:
         except ConfigError as error:
             raise config_error(self.at, str(error), source) from None
         self.rows, self.kind = listed.variants, listed.kind or self.task
-        self.spec = SPECS[self.kind]
+        self.spec = TASKS[self.kind]
         self.data = check(self.spec.Data, own.data, (*self.at, "data"), source)
         self.sizes = check(self.spec.Model, own.model, (*self.at, "model"), source)
         self.decode = check(self.spec.Decode, own.decode, (*self.at, "decode"), source)

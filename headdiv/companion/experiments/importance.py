@@ -165,8 +165,8 @@ def importance_record(run: Run, steps: int, with_score: bool = False, loss_alone
         "format": FORMAT,
         **run.identity(),
         "modules": heads_of(run.model),
-        "loss": score(loss, task.spec.unit, "validation split, without label smoothing and dropout"),
-        "score": None if whole is None else {"name": task.spec.test_score_name, **whole},
+        "loss": score(loss, task.unit, "validation split, without label smoothing and dropout"),
+        "score": None if whole is None else {"name": task.test_score_name, **whole},
         "heads": [each._asdict() for each in heads],
         "order": [list(head) for head in order],
         "curve": [point._asdict() for point in _curve(points)],
@@ -186,7 +186,7 @@ def importance_table(importance: Mapping[str, Any]) -> str:
         (str(point.kept), f"{point.loss:.4f}", NONE if point.score is None else f"{point.score:.2f}")
         for point in run.curve
     ]
-    score = run.score.name if run.score else TASKS[run.kind].spec.test_score_name
+    score = run.score.name if run.score else TASKS[run.kind].test_score_name
     names = ("module", "head", f"change of validation loss ({run.loss.unit})", score)
     return "\n\n".join(
         tabulate(rows, headers, "plain", disable_numparse=True, colalign=["left"] + ["right"] * (len(headers) - 1))

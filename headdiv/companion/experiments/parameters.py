@@ -13,7 +13,6 @@ from headdiv.companion.experiments.running import build_model
 from headdiv.companion.models.transformer import count_parameters
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import canonical_json
 from headdiv.core.settings import check
 from headdiv.methods.options import check_method
@@ -39,7 +38,7 @@ def count(
 @cache
 def _count(arguments: str) -> int:
     kind, method, sizes, vocabulary, data = json.loads(arguments)
-    spec = SPECS[kind]
+    spec = TASKS[kind]
     needed = {"epoch_tokens": 1} if "epoch_tokens" in spec.Data.model_fields else {}
     model = check(spec.Model, sizes)
     data, method = check(spec.Data, {"name": "toy", **needed, **data}), check_method(method, model)

@@ -1,7 +1,4 @@
-"""What the Snakefile asks about a profile: files, captions, and what decides whether a run is still valid.
-
-Nothing here imports torch, which the Snakefile would wait for each time it is read.
-"""
+"""What the Snakefile asks about a profile: files, captions, and what decides whether a run is still valid."""
 
 from __future__ import annotations
 

@@ -18,9 +18,8 @@ from headdiv.companion.experiments.run_result import DataStatistics, RunResult, 
 from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.experiments.stored_outputs import FILE, Outputs, StoredOutputs, read_outputs, write_outputs
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.base import Run, Score, Task
+from headdiv.companion.tasks.base import AVERAGE, BEST, OF_PARAMETERS, Run, Score, Task
 from headdiv.companion.tasks.run_config import RunConfig, has_name, run_name
-from headdiv.companion.tasks.task_spec import AVERAGE, BEST, OF_PARAMETERS
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_text
 from headdiv.core.settings import check
@@ -98,7 +97,7 @@ def _of_more_outputs(
     task, found = TASKS[stored.kind], {}
     others = task.further_tests(run) | {BEST: run, AVERAGE: run}
     for name in others if scores else ():
-        compared = {one: f"{one}_{name}" for one in (task.spec.test_score_name, *task.spec.also_compared)}
+        compared = {one: f"{one}_{name}" for one in (task.test_score_name, *task.also_compared)}
         if not stored.scores.keys() >= set(compared.values()):
             continue
         searched = stored.more_outputs.get(name)
@@ -115,7 +114,7 @@ def _of_more_outputs(
             )
         # The outputs of the best epoch may be those of the last one.
         own = _scores(others[name], outputs.more[name], path, profile) if searched else scores
-        *_, what = stored.scores[compared[task.spec.test_score_name]].signature.rpartition("; ")
+        *_, what = stored.scores[compared[task.test_score_name]].signature.rpartition("; ")
         found |= named({one: own[one] for one in compared}, name, what)
     return found
 

@@ -17,8 +17,8 @@ from pydantic_core.core_schema import no_info_after_validator_function
 
 from headdiv.companion import paths
 from headdiv.companion.commands import remedy
+from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.core.settings import check, nearest, refuse_infinite
@@ -232,8 +232,8 @@ class RunIdentity(Record):
 
     @model_validator(mode="after")
     def _has_a_known_kind_and_data(self) -> Self:
-        if self.kind not in SPECS:
-            raise ValueError(f"kind: unknown task {self.kind!r}{nearest(self.kind, list(SPECS))}")
+        if self.kind not in TASKS:
+            raise ValueError(f"kind: unknown task {self.kind!r}{nearest(self.kind, list(TASKS))}")
         if "name" not in self.config.data:
             raise ValueError("config.data.name: is missing")
         return self
@@ -322,7 +322,7 @@ class RunResult(RunIdentity):
     def _has_what_every_run_has(self) -> Self:
         if "tokens_per_batch" not in self.config.train:
             raise ValueError("config.train.tokens_per_batch: is missing")
-        for name in (*SCORES, SPECS[self.kind].main_score.name):
+        for name in (*SCORES, TASKS[self.kind].main_score.name):
             if name not in self.scores:
                 raise ValueError(f"scores.{name}: is missing")
         return self

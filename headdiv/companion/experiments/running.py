@@ -26,9 +26,8 @@ from headdiv.companion.experiments.curve_log import Callback
 from headdiv.companion.models.transformer import checkpoint_layers, count_parameters, initialise
 from headdiv.companion.provenance import other_load, peak_memory_mib, provenance
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.base import Run, held_out_loss, observed_heads, vocabulary_of
+from headdiv.companion.tasks.base import AVERAGE, BEST, Run, held_out_loss, observed_heads, vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig, code_of_methods, run_name
-from headdiv.companion.tasks.task_spec import AVERAGE, BEST
 from headdiv.core import distributed, manifest
 from headdiv.core.errors import ConfigError, DamageError, DataError, TrainingError
 from headdiv.core.files import read_json, remove_leftovers, replacing, short_hash, write_json

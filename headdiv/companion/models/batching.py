@@ -13,6 +13,7 @@ from headdiv.nn.packing import AttentionLayout, PackedLayout, assign_windows, at
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPECIALS = ["<pad>", "<unk>", "<s>", "</s>"]
+UNKNOWN_WORD = SPECIALS[UNKNOWN]
 IGNORED = -1  # in windows where there is no token, and in targets where nothing is to be predicted
 
 

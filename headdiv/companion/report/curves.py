@@ -35,8 +35,8 @@ from headdiv.companion.report.plotting import (
 )
 from headdiv.companion.report.scale import data_title, training_size
 from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_JUDGED, NOT_YET, verdict
-from headdiv.companion.tasks.specs import SPECS
-from headdiv.companion.tasks.task_spec import VALIDATION_LOSS, Panel
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import VALIDATION_LOSS, Panel
 from headdiv.core.errors import DataError
 
 UNFILLED = (NOT_JUDGED, NOT_YET)
@@ -57,7 +57,7 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
-    panels, base = SPECS[run.kind].curves, groups.get(BASELINE, [])
+    panels, base = TASKS[run.kind].curves, groups.get(BASELINE, [])
     rows = {variant: runs for variant, runs in groups.items() if variant != BASELINE}
     heights = [HIGH] * bool(base) + [LOW if base else HIGH] * len(rows)
     drawn, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(heights), len(panels), sharex=True,

@@ -23,14 +23,14 @@ from scipy.cluster import hierarchy
 from headdiv.companion.commands import run_command
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import load_run
+from headdiv.companion.models.batching import UNKNOWN_WORD
 from headdiv.companion.report import explorer_view as explorer
 from headdiv.companion.report.explorer_view import MEASURES, View
 from headdiv.companion.report.formats import plural
 from headdiv.companion.report.groups import KIND_LABELS, place_name
 from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, STYLE, add_grid, new_figure, whole_ticks
 from headdiv.companion.report.show import as_text
-from headdiv.companion.tasks.specs import SPECS
-from headdiv.companion.tasks.unknown import UNKNOWN_WORD
+from headdiv.companion.tasks import TASKS
 from headdiv.methods.options import option_classes
 from headdiv.methods.options.modules import DeaconOptions
 from headdiv.plots import DIVERGING, bare, write_numbers
@@ -124,7 +124,7 @@ def show_attention(view: View | Markdown) -> Shown:
     size = columns * cell + margins[0] + 0.9, rows * cell + margins[1] + 0.6
     drawn, ((ax,),) = new_figure(max(size[0], 4.2), max(size[1], 2.4))
     image = ax.imshow(weights, cmap=WEIGHTS, vmin=0, vmax=float(found.weights.max()), interpolation="nearest")
-    kind, sides = view.place.split()[0], SPECS[view.run.config.kind].sides
+    kind, sides = view.place.split()[0], TASKS[view.run.config.kind].sides
     queries, keys = sides[kind != "encoder"], sides[kind == "decoder"]
     for axis, side, name, role in (
         (ax.yaxis, labels[0], queries, "looks"),

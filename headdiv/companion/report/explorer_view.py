@@ -172,11 +172,10 @@ def masking(view: View) -> pd.DataFrame:
         DataError: a text without anything to predict.
     """
     run, task = view.run, view.run.task
-    words = task.spec
     batch = task.expect_output(run, view.batch)
-    given = view.other is not None and not words.second_is_input
-    of = "the output given" if given else f"all heads' {words.output}"
-    column = f"loss on the text ({words.unit})" if words.predicts_text else f"log-probability of {of} ({words.unit})"
+    given = view.other is not None and not task.second_is_input
+    of = "the output given" if given else f"all heads' {task.output}"
+    column = f"loss on the text ({task.unit})" if task.predicts_text else f"log-probability of {of} ({task.unit})"
     lines = {
         "all heads": {},
         f"without {place_name(view.place)}, head {view.head}": masks_without(run.model, [(view.place, view.head)]),
@@ -186,8 +185,8 @@ def masking(view: View) -> pd.DataFrame:
         with masked_heads(run.model, masks):
             losses = task.loss(run.model, run.model.output_weight, batch)
             nll = losses.nll.item() / losses.count
-            rows.append([task.response(run, view.text, view.other), nll if words.predicts_text else -nll])
-    return pd.DataFrame(rows, index=list(lines), columns=[words.output, column])
+            rows.append([task.response(run, view.text, view.other), nll if task.predicts_text else -nll])
+    return pd.DataFrame(rows, index=list(lines), columns=[task.output, column])
 
 
 # ---- PCA weights and components

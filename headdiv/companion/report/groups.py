@@ -14,7 +14,7 @@ from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunIdentity, RunResult
 from headdiv.companion.report.formats import plural, plurals, seeds_named
 from headdiv.companion.report.scale import data_title
-from headdiv.companion.tasks.specs import SPECS
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import DataError, NotStoredError
 
 KIND_LABELS = {
@@ -143,7 +143,7 @@ def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
 def score_label(run: RunResult, name: str) -> str:
     """What the paper's table calls a score, or else the task."""
     column = task_of(run.experiment).columns.get(name)
-    return column.label if column else SPECS[run.kind].score_label(name)
+    return column.label if column else TASKS[run.kind].score_label(name)
 
 
 def measured(runs: Sequence[RunResult], scores: Mapping[str, Column]) -> dict[str, str]:

@@ -16,8 +16,8 @@ from headdiv.companion.report.groups import chosen, over_seeds
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import SMALL, add_grid, add_handles, add_title, new_figure
 from headdiv.companion.report.scale import data_title, training_size
-from headdiv.companion.tasks.specs import SPECS
-from headdiv.companion.tasks.task_spec import VALIDATION_LOSS, Panel
+from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import VALIDATION_LOSS, Panel
 
 START = 0.15  # of the updates of a level's longest run: what is before is not in the range of an axis
 
@@ -40,7 +40,7 @@ def draw_level_curves(profile: str, figure: FigureEntry) -> Figure:
     levels = [level for level in design.levels if any(level in of for of in stored.values())]
     colours = {name: looks[next(one for one in groups if one in of.values())]["color"] for name, of in stored.items()}
     every = [run for of in groups.values() for run in of]
-    panels = SPECS[every[0].kind].curves
+    panels = TASKS[every[0].kind].curves
     drawn, axes = new_figure(8.4, 2.0 * len(panels) + 1.0, len(panels), len(levels), sharex="col")
     for column, level in zip(axes.T, levels, strict=True):
         found = {name: groups[of[level]] for name, of in stored.items() if level in of}

@@ -31,7 +31,7 @@ from headdiv.companion.report.verdicts import (
     WORSE,
     verdict,
 )
-from headdiv.companion.tasks.specs import SPECS
+from headdiv.companion.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def outcomes(profile: str, stored: dict[str, list[RunResult]]) -> list[Outcome]:
 
 
 def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
-    task, main = task_of(experiment), SPECS[runs[0].kind].main_score
+    task, main = task_of(experiment), TASKS[runs[0].kind].main_score
     name, design = task.primary or main.name, design_of(task)
     column = task.columns.get(name) or main
     lower = column.better == "lower"

@@ -46,8 +46,8 @@ from headdiv.companion.report.verdicts import (
     WORSE,
     verdict,
 )
+from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import first_difference
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import NotStoredError
 from headdiv.methods.options.modules import DeaconOptions
 
@@ -111,7 +111,7 @@ def pruning_data(profile: str, experiment: str) -> TableData:
         "label smoothing."
     )
     how = (
-        f"A head can be masked as long as the validation loss is at most {RISE} {SPECS[first.kind].unit} above that "
+        f"A head can be masked as long as the validation loss is at most {RISE} {TASKS[first.kind].unit} above that "
         "with all heads. Heads are masked in increasing order of what each alone adds to it, measured again when half "
         "of them are gone, without retraining."
     )

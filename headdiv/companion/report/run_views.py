@@ -23,7 +23,6 @@ from headdiv.companion.report.show import as_text
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.files import replacing
 from headdiv.nn.attention import AttentionModule
 
@@ -78,7 +77,7 @@ def _output_stage(module: nn.Module) -> str:
 
 def show_training(run: Run) -> Image:
     """Losses by epoch, and what else was scored after each epoch: BLEU of training and validation text."""
-    curve, task = run.record["curve"], SPECS[run.config.kind]
+    curve, task = run.record["curve"], TASKS[run.config.kind]
     units = {"training_loss": task.unit, "validation_nll": task.unit, "validation_accuracy": "%"}
     units |= {key: "0 to 100" for key in curve[0] if key.endswith("_bleu")}
     panels = {f"{task.score_label(key)} ({of})": [point[key] for point in curve] for key, of in units.items()}

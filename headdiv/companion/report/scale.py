@@ -8,7 +8,7 @@ from headdiv.companion import paths
 from headdiv.companion.data.public_sets import load_registry
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.formats import as_printed, plural, plurals, seeds_named
-from headdiv.companion.tasks.specs import SPECS
+from headdiv.companion.tasks import TASKS
 
 SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 
@@ -38,14 +38,14 @@ def training_size(run: RunResult, *others: RunResult) -> str:
     whole = known.splits["train"].count if known else None
     shares = sorted({one.config.train.get("share", 1.0) for one in (run, *others)})
     part = " or ".join("all" if share == 1 else f"{100 * share:g} %" for share in shares)
-    size = SPECS[run.kind].training_size(run.config.data, run.data.model_dump(), whole)
+    size = TASKS[run.kind].training_size(run.config.data, run.data.model_dump(), whole)
     return f"{part} of " * (shares != [1.0]) + size
 
 
 def scale(runs: list[RunResult], profile: str) -> str:
     """Data, sizes, seeds and machine of an experiment's runs, in sentences, with the warning about toy corpora."""
     first = runs[0]
-    task, test = SPECS[first.kind], first.data.split("test")
+    task, test = TASKS[first.kind], first.data.split("test")
     failed = [f"{run.variant}, seed {run.seed}: {'; '.join(run.failures())}" for run in runs if run.failures()]
     batches = dict.fromkeys(f"{run.config.train['tokens_per_batch']:,}" for run in runs)  # a variant may have its own
     parts = [
@@ -103,7 +103,7 @@ def machine(run: RunResult) -> str:
 
 def data_losses(run: RunResult) -> list[str]:
     """Sentences about records left out, texts cut short and answers lost; none where nothing was."""
-    task, splits = SPECS[run.kind], {split: run.data.split(split) for split in SPLITS}
+    task, splits = TASKS[run.kind], {split: run.data.split(split) for split in SPLITS}
     sentences = []
     for what, refused in (("", run.data.refused), (" of the training stream", run.data.stream.refused)):
         if refused:

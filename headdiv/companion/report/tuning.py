@@ -24,8 +24,8 @@ from headdiv.companion.report.groups import labels_of
 from headdiv.companion.report.looks import DASHES
 from headdiv.companion.report.scale import TOY, data_title
 from headdiv.companion.report.table_data import TableData
+from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import NotStoredError
 from headdiv.nn.sizes import ModelConfig
 
@@ -99,7 +99,7 @@ def tuning_data(profile: str, experiment: str) -> TableData:
         f"settings kept after each rung: {survivors}. Nothing was computed on the test set.{toy}"
     )
     over = ", mean over the tuning's seeds" * (len(choice.seeds) > 1)
-    measure = f"the lowest validation loss up to there, in {SPECS[config.kind].unit}{over}"
+    measure = f"the lowest validation loss up to there, in {TASKS[config.kind].unit}{over}"
     notes = [f"Epoch columns: {measure}; {NONE}: not trained so far, or diverged."]
     unnamed = {labels[one]: _unnamed(choice, planned[one]) for one, choice in choices.items()}
     parts = [f"{label}: {setting_text(setting)}" for label, setting in unnamed.items() if setting]
@@ -167,7 +167,7 @@ def draw_tuning(profile: str, figure: FigureEntry) -> Figure:
         ax.set_xlabel("epoch")
     config = Runs(profile).planned(figure.experiment)[0]
     for ax in axes[:, 0]:
-        ax.set_ylabel(f"validation loss ({SPECS[config.kind].unit})", fontsize=plotting.SMALL)
+        ax.set_ylabel(f"validation loss ({TASKS[config.kind].unit})", fontsize=plotting.SMALL)
     looks = [("chosen", {"color": plotting.BLUE, "lw": 2.2}), ("eliminated", {"color": plotting.GREY, "marker": "x"})]
     plotting.add_handles(drawn, [Line2D([], [], label=what, **look) for what, look in looks], 2, plotting.SMALL)
     count = len(next(iter(choices.values())).seeds)

@@ -26,8 +26,8 @@ from headdiv.companion.report.explorer_panels import (
 )
 from headdiv.companion.report.explorer_view import MEASURES, View, trained_runs, view_of
 from headdiv.companion.report.groups import place_name
+from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core import progress
 from headdiv.core.errors import DataError, HeaddivError
 
@@ -123,7 +123,7 @@ class Explorer(ipywidgets.VBox):
 
     def _begin(self, view: View) -> None:
         """Every control at a view."""
-        task = SPECS[view.run.config.kind]
+        task = TASKS[view.run.config.kind]
         self.text.description, self.other.description = (*task.texts, "")[:2]
         self.other.placeholder = "" if task.second_is_input else "the model's own, where this is empty"
         self.other.layout.display = "none" if len(task.texts) == 1 else None

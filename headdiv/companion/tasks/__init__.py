@@ -1,33 +1,17 @@
-"""The tasks, by the name that experiments use: ``deacon/translation`` is the paper's, the task is shared.
-
-`headdiv.companion.tasks.specs` describes them without torch; what trains and scores them is imported when it is
-asked for.
-"""
+"""The tasks, by the name that experiments use: ``deacon/translation`` is the paper's, the task is shared."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from headdiv.companion.tasks.base import Task
+from headdiv.companion.tasks.base import Task
+from headdiv.companion.tasks.lm import LanguageModelling
+from headdiv.companion.tasks.mlm import MaskedLanguageModelling
+from headdiv.companion.tasks.qa import QuestionAnswering
+from headdiv.companion.tasks.summarisation import Summarisation
+from headdiv.companion.tasks.translation import Translation
 
-CLASSES = {  # each in the module of its task's name
-    "translation": "Translation",
-    "summarisation": "Summarisation",
-    "qa": "QuestionAnswering",
-    "lm": "LanguageModelling",
-    "mlm": "MaskedLanguageModelling",
+TASKS: dict[str, Task[Any]] = {
+    task.name: task
+    for task in (Translation(), Summarisation(), QuestionAnswering(), LanguageModelling(), MaskedLanguageModelling())
 }
-
-
-class _Tasks(dict[str, "Task[Any]"]):
-    """The tasks by name, each made when it is first asked for, since its module imports torch: names are `CLASSES`."""
-
-    def __missing__(self, name: str) -> Task[Any]:
-        cls = CLASSES[name]
-        self[name] = getattr(import_module(f"{__name__}.{name}"), cls)()
-        return self[name]
-
-
-TASKS = _Tasks()

@@ -1,13 +1,13 @@
-"""What a task is: its data, model, loss and scores.
+"""What a task is: its settings, data, model, loss and scores, and what tables and figures call them.
 
-To add a task, describe it in `headdiv.companion.tasks.specs`, write one class after `Task` here, and enter it
-in ``__init__.py``. The description says what can be configured and what tables and figures call things; the class
+To add a task, write one file with a class after `Task` here, and enter it in ``__init__.py``. The class
 
-1. loads a corpus, builds a model, makes batches and takes a loss. A corpus has
+1. says what can be configured (`Data`, `Model`, `Decode`) and what things are called;
+2. loads a corpus, builds a model, makes batches and takes a loss. A corpus has
    ``statistics`` (JSON): ``vocabulary`` by side, ``refused`` records by reason, and for "valid", "test" and, unless it
    is a stream, "train" the number of ``examples``; of "valid" also ``unigram_nll``, what the simplest model would
    reach, which `headdiv check` holds every run against;
-2. says what can be done with a text that is typed in: `apply`, `example_batch`, `example_text`.
+3. says what can be done with a text that is typed in: `apply`, `example_batch`, `example_text`.
 
 `tests/tasks/test_tasks_contract.py` holds every task to this. An experiment needs a table too, in one of the files in
 ``headdiv/companion/experiments/papers``.
@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -28,18 +28,70 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
+from headdiv.companion import tasks
+from headdiv.companion.data.data_config import DataConfig
 from headdiv.companion.models.transformer import ModuleFactory
-from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.companion.tasks.task_spec import TaskSpec
 from headdiv.core import distributed
 from headdiv.core.files import short_hash
+from headdiv.core.settings import Place, Settings, Source
 from headdiv.nn.records import record_heads
+from headdiv.nn.sizes import Sizes
 from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Losses
 
 CorpusT = TypeVar("CorpusT")
 Score = dict[str, Any]  # value, unit, signature
+
+BEST = "best"  # what scores and outputs of the best epoch's parameters are called, and their folder in a run's
+AVERAGE = "average"  # and those of the mean of the last epochs' parameters
+OF_PARAMETERS = {BEST: "of the best epoch", AVERAGE: "of the mean of the last epochs"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A measure by epoch: one panel of the figure of learning curves."""
+
+    key: str  # of the curve's points
+    label: str
+    unit: str | None = "%"  # None: that of the losses
+    perplexity: bool = False  # e to the power of the measure, on a logarithmic axis
+    unigram: bool = False  # a dashed line at the level of the simplest model
+
+    @property
+    def higher(self) -> bool:
+        """Whether more is better."""
+        return self.unit == "%"
+
+
+TRAINING_LOSS = Panel("training_loss", "training loss", unit=None)
+VALIDATION_LOSS = Panel("validation_nll", "validation loss", unit=None, unigram=True)
+LOSS_LABELS = {
+    "training_nll": "Training loss without smoothing",
+    "validation_nll": "Validation loss",
+    "training_nll_evaluated": "Training loss in evaluation mode",
+    "validation_nll_calibrated": "Validation loss after a temperature is fitted",
+    "unigram_nll": "Loss of frequencies alone",
+}
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Something that is cut at a length, and what captions call it."""
+
+    share: str  # key of each split's statistics: the share of texts that were cut
+    what: str  # "articles"
+    limit: str  # key of the data's configuration: how many words are left
+
+
+@dataclass(frozen=True)
+class MainScore:
+    """The score that variants are compared by, and its column where a paper has none."""
+
+    name: str  # among `Task.scores`
+    label: str
+    better: Literal["higher", "lower"] = "higher"
+    digits: int = 2  # decimals
 
 
 def outputs_path(run: Run, name: str) -> Path:
@@ -65,7 +117,7 @@ class Run:
     @property
     def task(self) -> Task[Any]:
         """What it was trained on."""
-        return TASKS[self.config.kind]
+        return tasks.TASKS[self.config.kind]
 
     @property
     def device(self) -> torch.device:
@@ -80,13 +132,64 @@ class Run:
 
 
 class Task(ABC, Generic[CorpusT]):
-    """One kind of task. Without state: everything is handed in.
+    """One kind of task. Without state: everything is handed in."""
 
-    Attributes:
-        spec: its configuration, and what tables and figures call things.
-    """
+    name: ClassVar[str]  # what papers and `RunConfig.kind` call it
+    Data: ClassVar[type[DataConfig]]  # the keys of ``data`` in a profile; likewise Model and Decode
+    Model: ClassVar[type[Sizes]]
+    Decode: ClassVar[type[Settings]]
+    ignores: ClassVar[tuple[str, ...]] = ("epoch_scores",)  # keys of ``train`` that have no effect
 
-    spec: ClassVar[TaskSpec]
+    unit: ClassVar[str]  # of losses: "nats/token"
+    accuracy: ClassVar[str]  # what the accuracy is the share of
+    unigram: ClassVar[str]  # what the loss of the simplest model is
+    main_score: ClassVar[MainScore]  # what variants are compared by
+    test_score_name: ClassVar[str]  # the score on the test set that masked heads are judged by
+    also_compared: ClassVar[tuple[str, ...]] = ()  # of the best epoch and on further test sets, beside it
+    score_labels: ClassVar[Mapping[str, str]] = {}  # of other scores, where it is not the name with spaces
+    curves: ClassVar[tuple[Panel, ...]]  # panels of the figure of learning curves
+    curves_caption: ClassVar[str]
+
+    example_noun: ClassVar[str]  # what the data's examples are called, in the plural
+    batch_unit: ClassVar[str] = "tokens"  # what ``train.tokens_per_batch`` counts
+    cuts: ClassVar[tuple[Cut, ...]] = ()
+    mentioned: ClassVar[Mapping[str, str]] = {}  # counts of a split that a caption mentions where they are above 0
+    sides: ClassVar[tuple[str, str]] = ("text", "text")  # what encoder and decoder read; of one stack the same twice
+    texts: ClassVar[tuple[str, ...]] = ("text",)  # what is typed in: the text, and the second one if there is any
+    second_is_input: ClassVar[bool] = False  # a question; else an output, the model's own where it is left out
+    output: ClassVar[str]  # what the model's output is called
+    predicts_text: ClassVar[bool] = False  # of a typed text, the text itself is predicted and not the output
+
+    # ---- settings and words
+
+    @abstractmethod
+    def check_data(self, config: Any, at: Place = ("data",), source: Source | None = None) -> None:
+        """Check the data's settings, which ``at`` leads to in ``source``, against the files there are: ConfigError."""
+
+    def check_model(self, model: Any, data: Any, at: Place = ("model",), source: Source | None = None) -> None:
+        """Check the model's settings against the data's: ConfigError."""
+
+    def score_label(self, name: str) -> str:
+        """What tables call a score: "Validation loss"."""
+        known = {**LOSS_LABELS, self.main_score.name: self.main_score.label, **self.score_labels}
+        for base in (self.test_score_name, *self.also_compared, "validation_nll"):
+            if name not in known and name.startswith(f"{base}_"):
+                of = name.removeprefix(f"{base}_")
+                return f"{self.score_label(base)} {OF_PARAMETERS.get(of, f'on {of}')}"
+        return known.get(name) or name.replace("_", " ").capitalize()
+
+    def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any], whole: int | None = None) -> str:
+        """How much is learnt from: "29,000 training pairs", or "100,000 tokens of text an epoch".
+
+        Args:
+            data: configuration of the data.
+            statistics: of the corpus.
+            whole: how many examples the training set has of which these are a part.
+        """
+        if "epoch_tokens" in data:
+            return f"{data['epoch_tokens']:,} tokens of text an epoch"
+        of = f" of {whole:,}" if whole else ""
+        return f"{statistics['train']['examples']:,}{of} training {self.example_noun}"
 
     # ---- data and model
 
@@ -158,7 +261,7 @@ class Task(ABC, Generic[CorpusT]):
         The model is searched anew; outputs that are kept beside it are neither read nor written.
         """
         with tempfile.TemporaryDirectory() as folder:
-            return self.scores(replace(run, folder=Path(folder)))[self.spec.test_score_name]
+            return self.scores(replace(run, folder=Path(folder)))[self.test_score_name]
 
     def reference_scores(self, data: Any, corpus: CorpusT) -> dict[str, Score]:
         """Scores of the test set's references themselves, which bound what the outputs' can be."""
@@ -176,8 +279,8 @@ class Task(ABC, Generic[CorpusT]):
         return None
 
     def compared_scores(self, run: Run) -> dict[str, Score]:
-        """`test_score` and those that the description names besides, by name; outputs are kept in the run's folder."""
-        return {self.spec.test_score_name: self.test_score(run)}
+        """`test_score` and `also_compared`, by name; outputs are kept in the run's folder."""
+        return {self.test_score_name: self.test_score(run)}
 
     def further_tests(self, run: Run) -> dict[str, Run]:
         """The run with other test sets that it is scored on (`compared_scores`), by name; each with its own folder."""
@@ -211,8 +314,8 @@ class Task(ABC, Generic[CorpusT]):
 
         Args:
             run: a finished run.
-            text: the first of the description's texts.
-            second: the second of the description's texts, where that is read as well.
+            text: the first of `texts`.
+            second: the second, where that is read as well.
 
         Raises:
             DataError: the task has no use for these texts.
@@ -228,7 +331,7 @@ class Task(ABC, Generic[CorpusT]):
 
         Args:
             run: a finished run.
-            text: the first of the description's texts.
+            text: the first of `texts`.
             second: the second; an output (``second_is_input`` is false) is the model's own where left out.
 
         Raises:

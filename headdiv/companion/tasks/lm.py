@@ -13,12 +13,15 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pandas as pd
+from pydantic import Field
 from torch import Tensor, nn
 
+from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
 from headdiv.companion.data.corpora.masking import MaskedStream
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
 from headdiv.companion.data.data_config import LMData
+from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.models.language_model import (
     IGNORED,
     LanguageModel,
@@ -29,12 +32,13 @@ from headdiv.companion.models.language_model import (
 )
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.transformer import ModuleFactory
-from headdiv.companion.tasks.base import Run, Score, Task, held_out_loss, score
+from headdiv.companion.tasks.base import TRAINING_LOSS, MainScore, Panel, Run, Score, Task, held_out_loss, score
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.companion.tasks.specs import LANGUAGE_MODELLING
 from headdiv.companion.tasks.text_batch_stream import TextBatchStream
 from headdiv.core import distributed
 from headdiv.core.errors import DataError
+from headdiv.core.settings import Place, Settings, Source, config_error, nearest
+from headdiv.nn.sizes import LMConfig
 from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Losses
 
@@ -44,14 +48,46 @@ WITHIN = 0.01  # of the best perplexity: where a run counts as converged
 EXAMPLE_TOKENS = 24  # of the explorer's example text
 NEW_TOKENS, RESPONSE_TOKENS = 40, 20  # of a continuation; in the explorer
 
+PERPLEXITY_CAPTION = (
+    "Training loss (mean over an epoch, dropout on) and validation perplexity per {}, on a logarithmic axis, after "
+    "each epoch; dashed: what token frequencies alone give."
+)
+
 StreamCorpus = TypeVar("StreamCorpus", bound=LMCorpus)
+
+
+def perplexity_curves(predicted: str) -> tuple[Panel, ...]:
+    """Panels of a task that predicts this kind of token."""
+    perplexity = Panel("validation_nll", "validation perplexity", f"by {predicted}", perplexity=True, unigram=True)
+    return TRAINING_LOSS, perplexity
+
+
+class TimingConfig(Settings):
+    """How the time of inference is measured: greedy, one text, keys and values cached."""
+
+    prompt_tokens: int = Field(16, ge=1, description="tokens read before the clock starts")
+    new_tokens: int = Field(64, ge=1, description="tokens written and timed")
 
 
 class StreamTask(Task[StreamCorpus]):
     """What tasks on a stream of text have in common: its batches and those of held-out windows, and the loss."""
 
-    Model: ClassVar[type[nn.Module]]
+    Network: ClassVar[type[nn.Module]]
     nothing_to_predict: ClassVar[str]  # what a text must have, so that there is something to predict
+
+    Model = LMConfig
+    ignores = ("batching", "epoch_scores", "share")
+    main_score = MainScore("perplexity", "Perplexity", better="lower")  # of validation, as papers report it
+    test_score_name = "test_perplexity"
+    score_labels: ClassVar = {"inference_ms": "Inference time"}
+    example_noun = "documents"
+
+    def check_data(self, config: LMData, at: Place = ("data",), source: Source | None = None) -> None:
+        """Files of one's own, or the toy; the mixture's sources must be SlimPajama's."""
+        cache.check_data(config, ["examples"], at, source)
+        for name in config.mixture or {}:
+            if name not in SLIMPAJAMA:
+                raise config_error((*at, "mixture", name), f"unknown source{nearest(name, list(SLIMPAJAMA))}", source)
 
     def vocabulary(self, config: LMData) -> tuple[int, ...]:
         """Entries of the encoding; the configuration says how many, so that no data is needed."""
@@ -60,7 +96,7 @@ class StreamTask(Task[StreamCorpus]):
     def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> nn.Module:
         """See `Task`."""
         (entries,) = vocabulary
-        return self.Model(config.model, entries, config.data.context, parts)
+        return self.Network(config.model, entries, config.data.context, parts)
 
     @abstractmethod
     def stream(self, corpus: StreamCorpus, config: RunConfig) -> Mixture | MaskedStream:
@@ -139,7 +175,7 @@ class StreamTask(Task[StreamCorpus]):
     def test_score(self, run: Run) -> Score:
         """Perplexity on the test split, which needs no outputs."""
         nll = held_out_loss(run, "test")["nll"]
-        return score(perplexity(nll), "", f"exp({self.spec.unit}), e^700 at most; test split")
+        return score(perplexity(nll), "", f"exp({self.unit}), e^700 at most; test split")
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
         """See `Task`: one window, which begins with the special token of a document's beginning."""
@@ -161,7 +197,17 @@ class StreamTask(Task[StreamCorpus]):
 class LanguageModelling(StreamTask[LMCorpus]):
     """Language modelling, scored by perplexity."""
 
-    spec, Model = LANGUAGE_MODELLING, LanguageModel
+    name = "lm"
+    Data, Decode = LMData, TimingConfig
+    unit = "nats/token"
+    accuracy = "share of tokens that are the likeliest, given those before them"
+    unigram = "every token by its frequency in the documents that the tokeniser is trained on"
+    curves = perplexity_curves("token")
+    curves_caption = PERPLEXITY_CAPTION.format("token")
+    output = "goes on"
+    predicts_text = True
+
+    Network = LanguageModel
     nothing_to_predict = "token"
 
     def load(self, config: LMData) -> LMCorpus:

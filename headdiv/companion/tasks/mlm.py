@@ -15,10 +15,10 @@ from headdiv.companion.data.data_config import MLMData
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.companion.models.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
 from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
-from headdiv.companion.tasks.lm import StreamTask, perplexity
+from headdiv.companion.tasks.lm import PERPLEXITY_CAPTION, StreamTask, perplexity, perplexity_curves
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.companion.tasks.specs import MASKED_LANGUAGE_MODELLING
 from headdiv.core.errors import DataError
+from headdiv.core.settings import Settings
 from headdiv.training.learner import Losses
 
 MASK_TOKEN = "[MASK]"
@@ -30,7 +30,17 @@ SHOWN_TOKENS = 48  # of a window, as an example
 class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
     """Masked language modelling, scored by perplexity on the tokens that are to be predicted."""
 
-    spec, Model = MASKED_LANGUAGE_MODELLING, MaskedModel
+    name = "mlm"
+    Data = MLMData
+    Decode = Settings  # without keys: each mask token is filled in on its own
+    unit = "nats/masked token"
+    accuracy = "share of masked tokens that are the likeliest, given all around them"
+    unigram = "every masked token by its frequency in the documents that the tokeniser is trained on"
+    curves = perplexity_curves("masked token")
+    curves_caption = PERPLEXITY_CAPTION.format("masked token")
+    output = "filled-in text"
+
+    Network = MaskedModel
     nothing_to_predict = MASK_TOKEN
 
     def load(self, config: MLMData) -> MaskedCorpus:

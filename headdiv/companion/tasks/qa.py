@@ -13,35 +13,86 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import functional as F
 
+from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.qa import QACorpus, QASplit, load_qa, make_qa_batch
 from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers.squad import Question
 from headdiv.companion.data.tokenization.spans import tokenise_with_offsets
 from headdiv.companion.models.batching import Batch, Pairs, batch_numbers
 from headdiv.companion.models.transformer import ModuleFactory, Transformer
-from headdiv.companion.tasks.base import Run, Score, outputs_path
+from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel, Run, Score, outputs_path
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import PairTask
-from headdiv.companion.tasks.specs import QUESTION_ANSWERING, SpanConfig
 from headdiv.companion.tasks.squad_scores import squad_scores
 from headdiv.core import manifest, progress
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
+from headdiv.core.settings import Place, Settings, Source
 from headdiv.nn.packing import MASKED, pad_rows
+from headdiv.nn.sizes import ModelConfig
 from headdiv.training.learner import Losses
+
+
+class SpanModelConfig(ModelConfig):
+    """Sizes of the Transformer whose decoder scores every word of a passage as the first and the last of the answer."""
+
+    @model_validator(mode="after")
+    def _no_words_to_tie(self) -> SpanModelConfig:
+        if self.tied_output:
+            raise ValueError("tied_output: expected false, as the two outputs of question answering are not words")
+        if self.tied:
+            raise ValueError("tied: expected none, as the two outputs of question answering are not words")
+        return self
+
+
+class SpanConfig(Settings):
+    """How an answer is chosen in its passage."""
+
+    max_answer_words: int = Field(30, ge=1, description="longest answer")
 
 
 class QuestionAnswering(PairTask[QACorpus]):
     """Extractive question answering, scored by SQuAD's exact match and F1."""
 
-    spec = QUESTION_ANSWERING
+    name = "qa"
+    Data, Model, Decode = QAData, SpanModelConfig, SpanConfig
+    unit = "nats/answer"
+    accuracy = "share of questions whose first gold answer's first and last word are both the likeliest"
+    unigram = "first and last word by the frequency of their positions among the training answers"
+    main_score = MainScore("f1", "F1")
+    test_score_name = "f1"
+    also_compared = ("em",)
+    score_labels: ClassVar = {"em": "Exact match"}
+    curves = (TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation accuracy of whole spans"))
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of "
+        "questions whose first and last word are both likeliest) after each epoch; dashed: what the frequencies of "
+        "positions alone give."
+    )
+    example_noun = "questions"
+    batch_unit = "tokens of passages"
+    cuts = (Cut("target_truncated_share", "passages", "context_words"),)
+    mentioned: ClassVar = {
+        "answers_cut_off": "Answers after the cut (not learnt from, but scored)",
+        "answers_not_on_word_borders": "Answers that do not begin and end with a word (whole words are learnt)",
+    }
+    sides = ("question", "passage")
+    texts = ("passage", "question")
+    second_is_input = True
+    output = "answer"
+
+    def check_data(self, config: QAData, at: Place = ("data",), source: Source | None = None) -> None:
+        """Files for each split."""
+        cache.check_data(config, ["examples"], at, source)
 
     def load(self, config: QAData) -> QACorpus:
         """See `Task`."""

@@ -13,6 +13,7 @@ from headdiv.core.errors import ConfigError
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Settings
 from headdiv.methods.options import OPTIONS, stored_method
+from headdiv.methods.registry import own_code
 from headdiv.nn.sizes import DecodeConfig, ModelConfig, Sizes
 from headdiv.training.config import OF_NO_EFFECT, TrainConfig
 
@@ -88,8 +89,6 @@ def code_of_methods(config: RunConfig) -> list[str]:
     """What changes with the code of those of a run's methods that are not headdiv's."""
     if all(part["name"] not in OPTIONS.added for part in config.method.get("methods", [config.method])):
         return []
-    from headdiv.methods.registry import own_code  # here: torch, which a method of one's own has imported anyway
-
     return own_code(config.method)
 
 

@@ -16,17 +16,26 @@ from torch import Tensor
 
 from headdiv.companion.data.corpora.seq2seq import Corpus, word_rules
 from headdiv.companion.data.tokenization.words import SPACE, detokenize, tokenize
-from headdiv.companion.models.batching import BEGIN, END, Batch, Pairs, batch_numbers, make_batch
+from headdiv.companion.models.batching import BEGIN, END, UNKNOWN_WORD, Batch, Pairs, batch_numbers, make_batch
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.transformer import ModuleFactory, Transformer
 from headdiv.companion.provenance import provenance
-from headdiv.companion.tasks.base import CorpusT, Run, Score, Task, outputs_path
+from headdiv.companion.tasks.base import (
+    TRAINING_LOSS,
+    VALIDATION_LOSS,
+    CorpusT,
+    Panel,
+    Run,
+    Score,
+    Task,
+    outputs_path,
+)
 from headdiv.companion.tasks.counts import tokens_path
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.companion.tasks.unknown import UNKNOWN_WORD
 from headdiv.core import distributed, manifest
 from headdiv.core.files import read_json, write_json, write_text
+from headdiv.nn.sizes import DecodeConfig, ModelConfig
 from headdiv.training.batch_streams import BatchStream, PlannedBatchStream
 from headdiv.training.config import examples_of
 from headdiv.training.learner import Losses
@@ -71,7 +80,7 @@ class PairTask(Task[CorpusT]):
         every, size = self._learnt(split, config), len(self.scored(corpus.valid))
         numbers = every[:size]
         plan = batch_numbers(split.pairs.sizes(*self.budget)[numbers], self.evaluation_tokens, seed=None)
-        what = f"the first {len(numbers):,} of {len(every):,} training {self.spec.example_noun}"
+        what = f"the first {len(numbers):,} of {len(every):,} training {self.example_noun}"
         return (self.lay_out(split, numbers[batch].tolist()) for batch in plan), what
 
     def _learnt(self, split: Any, config: RunConfig) -> np.ndarray:
@@ -92,6 +101,11 @@ class PairTask(Task[CorpusT]):
 class Seq2Seq(PairTask[Corpus]):
     """The encoder-decoder Transformer, teacher forcing, beam search."""
 
+    Model, Decode = ModelConfig, DecodeConfig
+    unit = "nats/token"
+    accuracy = "share of target words (end mark included) that are likeliest, given the right ones before them"
+    unigram = "every word by its frequency in the training targets"
+    curves = (TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation token accuracy"))
     evaluation_tokens = 4000
     source_limit: ClassVar[str | None] = None  # key of the data: how many words of a source are read …
     target_limit: ClassVar[str | None] = None  # … and of a target
@@ -157,7 +171,7 @@ class Seq2Seq(PairTask[Corpus]):
     def compared_scores(self, run: Run) -> dict[str, Score]:
         """See `Task`."""
         found = self.scores(run)
-        return {name: found[name] for name in (self.spec.test_score_name, *self.spec.also_compared)}
+        return {name: found[name] for name in (self.test_score_name, *self.also_compared)}
 
     def search_time(self, run: Run) -> dict[str, Any] | None:
         """How long the search of the test set took when its outputs were made, which is now where they are missing.
@@ -237,4 +251,4 @@ class Seq2Seq(PairTask[Corpus]):
     def examples(self, run: Run, count: int) -> pd.DataFrame:
         """Source, reference, output."""
         rows = [(*pair, line) for pair, line in zip(run.corpus.test.text, self.outputs(run), strict=True)][:count]
-        return pd.DataFrame(rows, columns=[self.spec.sides[0], "reference", self.spec.output])
+        return pd.DataFrame(rows, columns=[self.sides[0], "reference", self.output])

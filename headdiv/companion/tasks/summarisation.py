@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_summarisation
 from headdiv.companion.data.data_config import SummarisationData
-from headdiv.companion.tasks.base import Run, Score
+from headdiv.companion.tasks.base import Cut, MainScore, Run, Score
+from headdiv.companion.tasks.bleu import unknown_scores
 from headdiv.companion.tasks.rouge import rouge
 from headdiv.companion.tasks.seq2seq import Seq2Seq
-from headdiv.companion.tasks.specs import SUMMARISATION
-from headdiv.companion.tasks.unknown import unknown_scores
+from headdiv.core.settings import Place, Source
 
 
 class Summarisation(Seq2Seq):
     """Summarisation, scored by ROUGE. One vocabulary for documents and summaries, two embeddings."""
 
-    spec = SUMMARISATION
+    name = "summarisation"
+    Data = SummarisationData
+    main_score = MainScore("rougeL", "ROUGE-L")
+    test_score_name = "rougeL"
+    also_compared = ("rouge1", "rouge2", "rougeLsum")
+    score_labels: ClassVar = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeLsum": "ROUGE-Lsum"}
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of "
+        "the summaries' words that are likeliest) after each epoch; dashed: what word frequencies alone give."
+    )
+    example_noun = "articles"
+    batch_unit = "tokens of article and summary"
+    cuts = (
+        Cut("source_truncated_share", "articles", "document_words"),
+        Cut("target_truncated_share", "summaries", "summary_words"),
+    )
+    sides = ("document", "summary")
+    texts = ("document", "summary")
+    output = "summary"
     source_limit, target_limit = "document_words", "summary_words"
     budget = ("source", "target")
+
+    def check_data(self, config: SummarisationData, at: Place = ("data",), source: Source | None = None) -> None:
+        """JSON lines, or the public archive."""
+        cache.check_data(config, ["examples|archive"], at, source)
 
     def load(self, config: SummarisationData) -> Corpus:
         """See `Task`."""

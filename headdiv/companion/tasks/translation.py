@@ -5,27 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import nn
 
+from headdiv.companion.data import cache, public_sets
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_further_test, load_translation, word_rules
 from headdiv.companion.data.data_config import TranslationData
+from headdiv.companion.data.readers.ted import languages_of
 from headdiv.companion.data.tokenization.words import detokenize, tokenize
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.tasks import bleu
-from headdiv.companion.tasks.base import Run, Score, score
+from headdiv.companion.tasks.base import OF_PARAMETERS, MainScore, Run, Score, score
 from headdiv.companion.tasks.counts import counts_path, write_counts
 from headdiv.companion.tasks.imi import imi
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import Seq2Seq
-from headdiv.companion.tasks.specs import TRANSLATION
-from headdiv.companion.tasks.unknown import scored_references, scored_text
 from headdiv.core import manifest
 from headdiv.core.files import short_hash
-from headdiv.nn.sizes import DecodeConfig
+from headdiv.core.settings import Place, Source, config_error, refuse_unread
+from headdiv.nn.sizes import DecodeConfig, ModelConfig
 
 # After an epoch; not the run's own search, which may be another for the same training.
 EPOCH_SEARCH = DecodeConfig(beam=1, batch_sentences=128)
@@ -35,7 +36,47 @@ TOKENIZERS = {"moses": "Moses", "spacy": "spaCy", "lossless": "lossless"}
 class Translation(Seq2Seq):
     """Machine translation, scored by BLEU and chrF."""
 
-    spec = TRANSLATION
+    name = "translation"
+    Data = TranslationData
+    ignores = ()
+    main_score = MainScore("bleu", "BLEU")
+    test_score_name = "bleu"
+    also_compared = ("chrf",)
+    score_labels: ClassVar = {
+        "chrf": "chrF",
+        "bleu_tokens": "BLEU of tokens",
+        "bleu_references": "BLEU of the references joined again",
+        "training_bleu": "Training BLEU",
+        "validation_bleu": "Validation BLEU",
+        "training_imi": "Training IMI",
+    }
+    curves_caption = (
+        "Training loss (mean over an epoch, dropout on), validation loss and validation accuracy (share of "
+        "target words that are likeliest) after each epoch; dashed: what word frequencies alone give."
+    )
+    example_noun = "pairs"
+    batch_unit = "target tokens"
+    sides = ("source", "target")
+    texts = ("source", "target")
+    output = "translation"
+
+    def check_data(self, config: TranslationData, at: Place = ("data",), source: Source | None = None) -> None:
+        """Both languages must be there in every split, as files or in an archive; further test sets likewise."""
+        cache.check_data(config, [], at, source)
+        for key, language in (("source", "en"), ("target", "de")):
+            known = {language} if config.is_toy else _languages(config, at, source)
+            value = getattr(config, key)
+            if known is not None and value not in known:
+                raise config_error((*at, key), f"{value!r} is not known; there are: {', '.join(sorted(known))}", source)
+        _check_more_tests(config, at, source)
+
+    def check_model(
+        self, model: ModelConfig, data: TranslationData, at: Place = ("model",), source: Source | None = None
+    ) -> None:
+        """One embedding of both sides needs one vocabulary."""
+        if model.tied and not data.joint_vocabulary:
+            what = "source and target have a vocabulary each; expected data.joint_vocabulary: true"
+            raise config_error((*at, "tied"), f"found {model.tied!r}, but {what}", source)
 
     def load(self, config: TranslationData) -> Corpus:
         """See `Task`."""
@@ -112,9 +153,9 @@ class Translation(Seq2Seq):
         rules = word_rules(data)
         if not tokens:  # case is folded before words are found, since translations have none that the rules could go by
             rules |= {"fold_late": False}
-        expected = [tokenize(line, data.target, **rules) for line in scored_references(references)]
+        expected = [tokenize(line, data.target, **rules) for line in bleu.scored_references(references)]
         own = "the model's own" if tokens else "of the joined text"
-        tokens = tokens or [tokenize(line, data.target, **rules) for line in scored_text(lines)]
+        tokens = tokens or [tokenize(line, data.target, **rules) for line in bleu.scored_text(lines)]
         case = "lower case" if data.lowercase else "case kept"
         signature = f"torchtext 0.6.0 bleu_score, {words} tokens, {own}, {case}, one reference"
         found["bleu_tokens"] = score(bleu.token_bleu(tokens, expected), "0 to 100", signature)
@@ -149,3 +190,54 @@ def _by_epoch(curve: Sequence[Mapping[str, Any]], pairs: Mapping[str, int]) -> d
         signature = f"area under the curve of BLEU {words['training']}, over that of 100 from epoch 1 to {len(curve)}"
         found["training_imi"] = score(area, "0 to 1", signature)
     return found
+
+
+def _check_more_tests(config: TranslationData, at: Place, source: Source | None) -> None:
+    """Further test sets must be there, in both languages or as an archive, and must not be the test set."""
+    if config.is_toy:
+        refuse_unread(config, ("more_tests",), "generated text has no other splits", at, source)
+        refuse_unread(config, ("tokenized",), "generated text is as it is written", at, source)
+        return
+    roles = cache.roles_of_splits(config)
+    for position, name in enumerate(config.more_tests):
+        place = (*at, "more_tests", position)
+        if name not in roles:
+            raise config_error(place, f"{name!r} is not known; there are: {', '.join(sorted(roles))}", source)
+        if name in (config.test, *OF_PARAMETERS):
+            own = f"is the name of scores {OF_PARAMETERS.get(name)}"
+            taken = "is data.test, which is scored anyway" if name == config.test else own
+            raise config_error(place, f"{name!r} {taken}; expected another split", source)
+        scores = [f"{score}_{name}" for score in (Translation.test_score_name, *Translation.also_compared)]
+        if taken := [score for score in scores if score in Translation.score_labels]:
+            what = f"its score would replace {taken[0]} ({Translation().score_label(taken[0])}) of the test set"
+            raise config_error(place, f"{name!r} cannot be used: {what}; expected another name", source)
+        for language in (config.source, config.target):
+            if not {"archive", language} & set(roles[name]):
+                raise config_error(
+                    place, f"{name!r} has no file for {language!r}; found {', '.join(roles[name])}", source
+                )
+
+
+def _languages(config: TranslationData, at: Place, source: Source | None) -> set[str] | None:
+    """The languages of which every split that is read has files; None where an archive's name does not say."""
+    known: set[str] | None = None
+    roles = cache.roles_of_splits(config)
+    for key, name in config.read_splits.items():
+        archived = "archive" in roles[name]
+        found = _archived(config, key, name, at, source) if archived else set(roles[name])
+        if found is not None:
+            known = found if known is None else known & found
+    return known
+
+
+def _archived(config: TranslationData, key: str, name: str, at: Place, source: Source | None) -> set[str] | None:
+    if key == "valid":
+        what = "is missing: the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
+        raise config_error((*at, "valid_every"), what, source)
+    if config.files is None:
+        return languages_of(public_sets.load_registry()[config.name].splits[name].files["archive"])
+    files = config.files[name]
+    if len(files) > 1 or not isinstance(files["archive"], str):
+        what = f"found {', '.join(files)}, expected one archive and nothing else, or files of both languages"
+        raise config_error((*at, "files", name), what, source)
+    return languages_of(files["archive"])

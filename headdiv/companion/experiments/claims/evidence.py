@@ -18,8 +18,8 @@ from headdiv.companion.analysis.comparison import Difference, against, contrasts
 from headdiv.companion.experiments.claims.files import load_claims, sizes_of, walk
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, load_paper
 from headdiv.companion.experiments.run_result import RunResult, is_stored
+from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import first_difference
-from headdiv.companion.tasks.specs import SPECS
 from headdiv.core.errors import HeaddivError
 from headdiv.methods.options import OPTIONS, check_method, stored_method
 from headdiv.training.config import TrainConfig
@@ -167,7 +167,7 @@ class Results:
         if not model or not _within(scale.data, run.config.data) or not _within(model, run.config.model):
             return False
         # Options that came later than a run had the value that is their default now.
-        method = stored_method(check_method(row.method, SPECS[run.kind].Model(**model)))
+        method = stored_method(check_method(row.method, TASKS[run.kind].Model(**model)))
         same_method = first_difference({"method": method}, {"method": run.config.method}, ["method"]) is None
         complete = scale.examples is None or (run.training_examples or 0) >= COMPLETE * scale.examples
         its_machine = scale.device is not None and scale.device in machine.device and scale.ranks == machine.ranks
@@ -209,7 +209,7 @@ def is_quantity(task: PaperTask, name: str, variant: str, quantity: str) -> bool
     section, _, path = quantity.partition(".")
     if section != "config":
         return quantity in task.columns or quantity in PCA
-    kinds, options = SPECS[task.kind or name], OPTIONS[task.variants[variant].method["name"]]
+    kinds, options = TASKS[task.kind or name], OPTIONS[task.variants[variant].method["name"]]
     part, _, key = path.partition(".")
     settings = {"data": kinds.Data, "model": kinds.Model, "decode": kinds.Decode, "train": TrainConfig}
     model = {**settings, "method": options}.get(part)

@@ -23,7 +23,7 @@ from headdiv.companion.report.groups import by_variant, judged_with
 from headdiv.companion.report.outcomes import Outcome, outcomes
 from headdiv.companion.report.site.markup import interactive, link, plain
 from headdiv.companion.report.verdicts import BETTER, LOWEST_LOSS, NOT_JUDGED, verdict
-from headdiv.companion.tasks.specs import SPECS
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import HeaddivError
 
 FOREST = "forest"  # the kind of a figure of many methods
@@ -108,7 +108,7 @@ class Finding:
         if not judged:
             return ""
         better = [one for one in judged if said[one] == BETTER]
-        unit = SPECS[groups[BASELINE][0].kind].unit
+        unit = TASKS[groups[BASELINE][0].kind].unit
         named = "; ".join(f"{task.label(one)} ({signed(found[one].mean, 3, found[one].half)})" for one in better)
         return (
             f"By the lowest validation loss of any epoch, in {unit}, {len(better) or 'none'} of "

@@ -29,7 +29,7 @@ from headdiv.companion.report.groups import place_name, score_label
 from headdiv.companion.report.measures import PAIRS
 from headdiv.companion.report.scale import machine
 from headdiv.companion.report.site.markup import html, link, plain_rows
-from headdiv.companion.tasks.specs import SPECS
+from headdiv.companion.tasks import TASKS
 
 EXAMPLES = 5  # outputs that a page shows
 SHELL = "runs/shell"
@@ -76,7 +76,7 @@ class RunPage:
     @property
     def main_score(self) -> tuple[str, float | None]:
         """The task's main score: its label and its value."""
-        name = SPECS[self.run.kind].main_score.name
+        name = TASKS[self.run.kind].main_score.name
         return score_label(self.run, name), self.run.value(name)
 
     def facts(self) -> dict[str, str]:
