@@ -31,8 +31,8 @@ from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData, ends
 from headdiv.companion.report.verdicts import ALPHA, LOWEST_LOSS, MARGINS, NO_DIFFERENCE, verdict
+from headdiv.companion.tasks.base import VALIDATION_LOSS
 from headdiv.companion.tasks.bleu import paired_bootstrap
-from headdiv.companion.tasks.task_spec import VALIDATION_LOSS
 from headdiv.core.errors import DataError
 
 COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is NaN where it was not kept
