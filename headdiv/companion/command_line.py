@@ -102,13 +102,12 @@ def demo(profile: str) -> None:
 @cli.command()
 @click.argument("name")
 @click.option("--folder", type=PATH, help="Where to; data/raw where left out.")
-@click.option("--unverified", is_flag=True, help="Take files that neither a sha256 nor https shows to be the owner's.")
-def fetch(name: str, folder: Path | None, unverified: bool) -> None:
+def fetch(name: str, folder: Path | None) -> None:
     """Download the public data set NAME and check its files' checksums; data/README.md lists the sets."""
     from headdiv.companion import paths
     from headdiv.companion.data import download, public_sets
 
-    where = download.fetch(name, folder or paths.raw(), unverified=unverified)
+    where = download.fetch(name, folder or paths.raw())
     fetched = public_sets.load_registry()[name]
     for split, entry in fetched.splits.items():
         say(f"{split}: {entry.count:,} examples in {', '.join(dict.fromkeys(entry.files.values()))}")

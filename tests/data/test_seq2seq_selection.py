@@ -229,7 +229,7 @@ def talks(folder, monkeypatch):
     (folder / "mirror" / "talks").mkdir(parents=True)
     archive(folder / "mirror" / "talks")
     entry = data_sets.load_registry()["iwslt14"].model_dump()
-    entry["files"]["de-en.tgz"]["url"] = "http://127.0.0.1:9/de-en.tgz"
+    entry["files"]["de-en.tgz"]["url"] = "https://127.0.0.1:9/de-en.tgz"
     for split, count in (("train", 4), ("valid", 2), ("test", 15)):
         entry["splits"][split]["count"] = count
     monkeypatch.setattr(data_sets, "load_registry", lambda: {"talks": data_sets.DataSet.model_validate(entry)})

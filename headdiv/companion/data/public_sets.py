@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 import pydantic
 
@@ -32,9 +32,11 @@ class RemoteFile(Settings):
     pin: bool = False
 
     @pydantic.model_validator(mode="after")
-    def _one_checksum(self) -> Self:
-        if (self.digest != "") + self.pin != 1:
+    def _shown_to_be_its_owners(self) -> Self:
+        if (self.checksum is not None) + self.pin != 1:
             raise ValueError("sha256: expected it or md5, or pin: true where no checksum is published")
+        if self.sha256 is None and not self.url.startswith("https://"):
+            raise ValueError("url: expected https where no sha256 is known, since what comes may be anybody's")
         return self
 
     @property
@@ -46,23 +48,11 @@ class RemoteFile(Settings):
         return self.md5 or self.sha256 or self.url.replace("https://", "http://", 1)
 
     @property
-    def authenticated(self) -> bool:
-        """Whether a first download is known to be the owner's: by its sha256, or by a secured connection."""
-        return self.sha256 is not None or self.url.startswith("https://")
-
-    @property
-    def algorithm(self) -> Literal["sha256", "md5"]:
-        """Which checksum is known; sha256 where none is."""
-        return "md5" if self.md5 is not None and self.sha256 is None else "sha256"
-
-    @property
-    def digest(self) -> str:
-        """The known checksum, in hexadecimal digits; empty where none is."""
-        return self.sha256 or self.md5 or ""
-
-    def accepts(self, digest: str) -> bool:
-        """Whether a file with this checksum is the right one; any is where none is known."""
-        return self.digest in ("", digest)
+    def checksum(self) -> str | None:
+        """The known checksum with its kind: ``sha256:…`` or ``md5:…``."""
+        if self.sha256 is not None:
+            return f"sha256:{self.sha256}"
+        return None if self.md5 is None else f"md5:{self.md5}"
 
 
 class SplitEntry(Settings):
