@@ -183,7 +183,7 @@ class ModelHeads:
         ``record.outputs[:, head - 1]`` of a run over other tokens of the same lengths is activation patching.
 
         Raises:
-            DataError: a head is not there, or cannot be edited.
+            DataError: a head is not there.
         """
         must_be("outputs", outputs, Mapping, "a tensor by head, such as ('encoder 1', 3)")
         masks_without(self.model, list(outputs))
@@ -214,8 +214,8 @@ class ModelHeads:
             by_layer: divide a module's scores by their Euclidean length, as the paper does before ranking them.
 
         Raises:
-            DataError: there is no batch, the loss is no scalar that depends on heads, heads cannot be edited, or a
-                module runs on different numbers of examples in one pass.
+            DataError: there is no batch, the loss is no scalar that depends on heads, or a module runs on different
+                numbers of examples in one pass.
         """
         sums, examples = {place: torch.zeros(count) for place, count in self.counts.items()}, 0
         with evaluating(self.model), torch.enable_grad():

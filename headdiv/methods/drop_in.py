@@ -300,7 +300,7 @@ class MultiheadAttention(nn.Module):
 
     def _lays_out(self) -> bool:
         """Whether padding is left out; in traces, whose shapes should not depend on data, only if it acts on others."""
-        return not is_traced() or (self.training and not (self.attention.rowwise and self.attention.recorder is None))
+        return not is_traced() or (self.training and not (self.attention.rowwise and not self.attention.recorders))
 
     def _queries_before(self) -> PackedLayout | None:
         """The queries of the self-attention that comes before, if they are known."""

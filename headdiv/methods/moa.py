@@ -20,7 +20,6 @@ R windows, N query slots and S key slots of a window.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,7 +38,7 @@ from headdiv.nn.attention import AttentionModule
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.linear import Linear
-from headdiv.nn.packing import AttentionLayout
+from headdiv.nn.packing import AttentionLayout, one_token_each
 from headdiv.nn.records import HeadRecord
 from headdiv.nn.sizes import AttentionSpec
 
@@ -174,14 +173,6 @@ class MixtureAttention(AttentionModule):
         """See `AttentionModule`."""
         return self.d_head
 
-    def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
-        """Mask the gates: W^o is an expert's own, and the gate before it is linear too. See `AttentionModule`."""
-
-        def mask_gates(_: nn.Module, __: Any, routing: Routing) -> Routing:
-            return dataclasses.replace(routing, gates=routing.gates * mask.to(routing.gates.dtype))
-
-        return self.router.register_forward_hook(mask_gates)
-
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """See `AttentionModule`."""
         k = self.k
@@ -192,7 +183,7 @@ class MixtureAttention(AttentionModule):
         z, weights = dot_product(q, keys, values, layout, self.needs_weights)
         heads = out_of_windows(z, layout.queries).view(-1, k, self.d_head)  # (T, k, K)
         shared = key_value[:, None, self.d_head :].expand(-1, k, -1)  # (T', k, K)
-        self.record(layout, weights, shared, heads, RoutedRecord, routing=routing)
+        heads = self.record(layout, weights, shared, heads, RoutedRecord, routing=routing)
         return self._mix(heads, routing, groups)
 
     def _queries(self, x: Tensor) -> tuple[Routing, ExpertGroups, Tensor]:
@@ -228,7 +219,10 @@ class MixtureAttention(AttentionModule):
         routing, groups, q = self._queries(x)
         if cache.mask is None:
             cache.add(*self.key_value(x).unsqueeze(1).chunk(2, dim=-1))
-        return self._mix(cache.attend(q.unsqueeze(1)).view_as(q), routing, groups)
+        heads = cache.attend(q.unsqueeze(1)).view_as(q)
+        if self.edits:
+            heads = self.edited(heads, one_token_each(len(heads), cache.lines.position, x.device))
+        return self._mix(self.masked(heads), routing, groups)
 
 
 def _one_type(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -74,10 +74,10 @@ class MixtureOfHeads(MultiHeadAttention):
         self.routing = None if side is None else routing  # for `record`: `step` makes no record
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates.unsqueeze(-1).to(heads.dtype)).flatten(1)
 
-    def record(self, layout: AttentionLayout, *tensors: Tensor | None, **more: Any) -> None:
+    def record(self, layout: AttentionLayout, *tensors: Tensor | None, **more: Any) -> Tensor:
         """See `AttentionModule`; with the routing, which is not kept: it holds on to the graph."""
         routing, self.routing = self.routing, None
-        super().record(layout, *tensors, kind=RoutedRecord, routing=routing)
+        return super().record(layout, *tensors, kind=RoutedRecord, routing=routing)
 
 
 class Moh(Method):

@@ -6,24 +6,23 @@ D model width, K head width (d_k); one token at a time N lines of n texts, as in
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from headdiv.core.errors import DataError
 from headdiv.nn.caches import BeamState, PositionCache, RowCache
 from headdiv.nn.packing import AttentionLayout, PackedLayout, padded_side
 from headdiv.nn.records import HeadModule
 
 
-class AttentionModule(HeadModule):
+class AttentionModule(HeadModule, ABC):
     """What headdiv asks of an attention module: the base class of `MultiHeadAttention` and of methods' own modules.
 
-    A subclass needs a `forward` pass, and calls `record` in it so that its heads can be measured. It then runs in the
-    model of every task and in the drop-in. Its heads can be masked if a submodule ``output`` reads them. It decodes by
-    recomputing every text so far; override `self_cache`, `cross_cache` and `step` to be faster.
+    A subclass needs a `forward` pass, and calls `record` in it so that its heads can be measured, edited and masked. It
+    then runs in the model of every task and in the drop-in. It decodes by recomputing every text so far; override
+    `self_cache`, `cross_cache` and `step` to be faster.
     """
 
     @abstractmethod
@@ -42,28 +41,6 @@ class AttentionModule(HeadModule):
         Padding among the rows then changes only its own output.
         """
         return False
-
-    def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
-        """See `HeadModule`; by default they are masked where ``output`` reads them side by side, (T, H·K).
-
-        Raises:
-            DataError: there is no submodule ``output``.
-        """
-        output = getattr(self, "output", None)
-        if not isinstance(output, nn.Module):
-            raise DataError(
-                f"{type(self).__name__}: its heads cannot be masked; expected a submodule `output` that reads them "
-                "side by side, or a method mask_heads"
-            )
-        return self._mask_inputs(output, mask)
-
-    def _mask_inputs(self, reader: nn.Module, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
-        wide = mask.repeat_interleave(self.head_width)  # (H·K,)
-
-        def multiply(_: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
-            return (inputs[0] * wide.to(inputs[0]),)
-
-        return reader.register_forward_pre_hook(multiply, prepend=True)
 
     # ---- one token at a time
 
@@ -89,11 +66,11 @@ class AttentionModule(HeadModule):
 
     def _unrecorded(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """`forward` of windows (R, N, D) -> (R, N, D), without head records."""
-        recorder, self.recorder = self.recorder, None
+        recorders, self.recorders = self.recorders, ()
         try:
             return self(x.flatten(0, 1), memory, layout).unflatten(0, x.shape[:2])
         finally:
-            self.recorder = recorder
+            self.recorders = recorders
 
 
 def _whole_windows(rows: Tensor) -> PackedLayout:

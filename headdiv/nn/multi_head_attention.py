@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from headdiv.core.modules import active_modules
 from headdiv.nn.attention import AttentionModule
@@ -38,7 +37,6 @@ class MultiHeadAttention(AttentionModule):
             output stage, ``before_output`` or what its attribute ``registered_as`` says: a name in state dictionaries.
     """
 
-    editable = True
     # For subclasses: whether what they do with the heads is `rowwise`, and whether in evaluation they leave them alone.
     rowwise_heads: ClassVar[bool] = False
     plain_in_evaluation: ClassVar[bool] = False
@@ -79,11 +77,6 @@ class MultiHeadAttention(AttentionModule):
         parts = active_modules(self.output, nn.Module).items()  # adapters have wrapped the stage
         return next(part for name, part in parts if name.rpartition(".")[2] == self._before)
 
-    def mask_heads(self, mask: Tensor) -> RemovableHandle:
-        """See `AttentionModule`; what stands in front of the output stage sees masked heads."""
-        before = self.before_output
-        return self._mask_inputs(self.output if before is None else before, mask)
-
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """See `AttentionModule`."""
         return self._put_out(self.attend(x, memory, layout))
@@ -106,8 +99,7 @@ class MultiHeadAttention(AttentionModule):
         z, weights = self.weigh_values(q, k, v, layout)
         heads = self.transform_heads(out_of_windows(z, layout.queries), x, layout.queries)  # (T, H·K)
         values, shape = projected[:, -H * K :], (-1, self.head_slots, self.head_width)
-        self.record(layout, weights, values.view(shape), heads.view(shape))
-        return self.edited(heads.view(shape), layout.queries).flatten(1) if self.edits else heads
+        return self.record(layout, weights, values.view(shape), heads.view(shape)).flatten(1)
 
     def weigh_values(
         self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache
@@ -149,13 +141,10 @@ class MultiHeadAttention(AttentionModule):
         else:
             q = self._project(x, 0, 1).unflatten(-1, (self.spec.heads, -1))
         z, _ = self.weigh_values(*cache.windows(q.unsqueeze(2)), cache)  # (n, H, W, K)
-        heads = self.transform_heads(cache.rows(z), x, None)
+        heads = self.transform_heads(cache.rows(z), x, None).view(-1, self.head_slots, self.head_width)
         if self.edits:
-            shape = -1, self.head_slots, self.head_width
-            heads = self.edited(heads.view(shape), one_token_each(len(heads), cache.lines.position, x.device)).flatten(
-                1
-            )
-        return self._put_out(heads)
+            heads = self.edited(heads, one_token_each(len(heads), cache.lines.position, x.device))
+        return self._put_out(self.masked(heads).flatten(1))
 
 
 def is_identity_in_evaluation(module: nn.Module | None) -> bool:

@@ -7,7 +7,6 @@ K head width; by sentence, B sentences of at most N queries and S keys.
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -62,32 +61,26 @@ class HeadRecord:
         return padded_heads(self)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recorder:
-    """Collects what a module's heads do while `record_heads` is open."""
+    """Collects what modules' heads do while `record_heads` is open."""
 
     weights: bool  # whether attention weights are recorded
     records: list[HeadRecord]
-    outer: Recorder | None = None  # of a `record_heads` that was open before: it records too
     again: bool = field(default_factory=is_recomputing)  # opened within a pass that activation checkpointing repeats
 
-    @property
-    def needs_weights(self) -> bool:
-        """Whether any caller asked for the attention weights."""
-        return self.weights or (self.outer is not None and self.outer.needs_weights)
-
     def append(self, record: HeadRecord) -> None:
-        """Add a record wherever it is wanted, with weights only where they are; not again for a repeated pass."""
+        """Add a record, with weights only where they are wanted; not again for a repeated pass."""
         if self.again or not is_recomputing():
             self.records.append(record if self.weights else replace(record, weights=None))
-        if self.outer is not None:
-            self.outer.append(record)
 
 
-class HeadModule(nn.Module, ABC):
-    """Heads that can be recorded, measured and masked: `AttentionModule`, or another library's heads."""
+class HeadModule(nn.Module):
+    """Heads that can be recorded, edited and masked: `AttentionModule`, or another library's heads.
 
-    editable = False  # whether `edit_heads` works
+    In each forward pass the module gives what its heads put out to `record`, and goes on with what that returns.
+    """
+
     built_by: Any = None  # the method that made it; None where that is not known
     numbered = True  # whether its layer was given; where not, `attention_modules` numbers modules that share one
     gave_weights = False  # whether `needs_weights` was true in the last pass
@@ -95,8 +88,9 @@ class HeadModule(nn.Module, ABC):
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__()
         self.spec = spec  # where the module stands, and its sizes
-        self.recorder: Recorder | None = None  # set while `record_heads` is open
+        self.recorders: tuple[Recorder, ...] = ()  # of each `record_heads` that is open
         self.edits: dict[int, Edit] = OrderedDict()  # which a handle can refer to
+        self.masks: dict[int, Tensor] = OrderedDict()  # the same
 
     @property
     def head_slots(self) -> int:
@@ -114,44 +108,12 @@ class HeadModule(nn.Module, ABC):
         spec = replace(self.spec, heads=self.head_slots)
         return spec if spec.d_head == self.head_width else replace(spec, width=self.head_width)
 
-    @abstractmethod
-    def mask_heads(self, mask: Tensor) -> torch.utils.hooks.RemovableHandle:
-        """Multiply the heads' outputs, but not their records, by ``mask`` (H,) until the handle's ``remove``.
-
-        Code that `torch.compile` has compiled before does not see it; `headdiv.analysis.masking.masked_heads` runs the
-        model uncompiled.
-        """
-
-    def edit_heads(self, edit: Edit) -> RemovableHandle:
-        """Let ``edit(outputs, queries)`` change the heads' outputs (T, H, K), but not their records, in forward passes.
-
-        Until the handle's ``remove``. It takes place before masks. In cached decoding it is called at every position,
-        with one row for each line.
-
-        Raises:
-            DataError: these heads cannot be edited.
-        """
-        if not self.editable:
-            raise DataError(f"{self.spec.place}: a {type(self).__name__} cannot be edited; expected ordinary heads")
-        handle = RemovableHandle(self.edits)
-        self.edits[handle.id] = edit
-        return handle
-
-    def edited(self, outputs: Tensor, queries: PackedLayout) -> Tensor:
-        """The heads' outputs (T, H, K) after all edits."""
-        for edit in self.edits.values():
-            shape, outputs = outputs.shape, edit(outputs, queries)
-            if not isinstance(outputs, Tensor) or outputs.shape != shape:
-                found = f"the shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"{outputs!r:.80}"
-                raise DataError(f"{self.spec.place}: an edit returned {found}, expected (T, H, K) = {tuple(shape)}")
-        return outputs
-
     @property
     def needs_weights(self) -> bool:
         """Whether `record` is to be given the attention weights; in a repeated pass, as the first time."""
-        if self.recorder is None and is_recomputing():
+        if not self.recorders and is_recomputing():
             return self.gave_weights
-        needed = self.recorder is not None and self.recorder.needs_weights
+        needed = any(recorder.weights for recorder in self.recorders)
         if needed != self.gave_weights and not torch.compiler.is_compiling():
             self.gave_weights = needed
         return needed
@@ -164,10 +126,54 @@ class HeadModule(nn.Module, ABC):
         outputs: Tensor,
         kind: type[HeadRecord] = HeadRecord,
         **more: Any,
-    ) -> None:
-        """Append a `HeadRecord` (or a subclass with ``more`` fields) of these tensors where `record_heads` is open."""
-        if self.recorder is not None:
-            self.recorder.append(kind(self.slot_spec, layout, weights, values, outputs, **more))
+    ) -> Tensor:
+        """The outputs (T, H, K) with which the module goes on: those given, after `edit_heads` and `mask_heads`.
+
+        What was given is kept as a `HeadRecord` (or a subclass with ``more`` fields) where `record_heads` is open.
+        """
+        if self.recorders:
+            self.keep_record(kind(self.slot_spec, layout, weights, values, outputs, **more))
+        return self.masked(self.edited(outputs, layout.queries))
+
+    def keep_record(self, record: HeadRecord) -> None:
+        """Append a record for everyone who records."""
+        for recorder in self.recorders:
+            recorder.append(record)
+
+    def edit_heads(self, edit: Edit) -> RemovableHandle:
+        """Let ``edit(outputs, queries)`` change the heads' outputs (T, H, K), but not their records, in forward passes.
+
+        Until the handle's ``remove``. It takes place before masks. In cached decoding it is called at every position,
+        with one row for each line, or with all rows so far where a module has no cache of its own.
+        """
+        handle = RemovableHandle(self.edits)
+        self.edits[handle.id] = edit
+        return handle
+
+    def mask_heads(self, mask: Tensor) -> RemovableHandle:
+        """Multiply the heads' outputs, but not their records, by ``mask`` (H,) until the handle's ``remove``.
+
+        Code that `torch.compile` has compiled before does not see it; `headdiv.analysis.masking.masked_heads` runs the
+        model uncompiled.
+        """
+        handle = RemovableHandle(self.masks)
+        self.masks[handle.id] = mask
+        return handle
+
+    def edited(self, outputs: Tensor, queries: PackedLayout) -> Tensor:
+        """The heads' outputs (T, H, K) after all edits."""
+        for edit in self.edits.values():
+            shape, outputs = outputs.shape, edit(outputs, queries)
+            if not isinstance(outputs, Tensor) or outputs.shape != shape:
+                found = f"the shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"{outputs!r:.80}"
+                raise DataError(f"{self.spec.place}: an edit returned {found}, expected (T, H, K) = {tuple(shape)}")
+        return outputs
+
+    def masked(self, outputs: Tensor) -> Tensor:
+        """The heads' outputs (…, H, K), multiplied by all masks."""
+        for mask in self.masks.values():
+            outputs = outputs * mask.to(outputs)[:, None]
+        return outputs
 
 
 def attention_modules(model: nn.Module) -> list[HeadModule]:
@@ -207,13 +213,14 @@ def record_heads(model: nn.Module, weights: bool = True) -> Iterator[list[HeadRe
             f"{type(model).__name__}: found no heads to record; expected attention that headdiv built "
             "(headdiv.MultiheadAttention) or attached (headdiv.pretrained.attach)"
         )
+    recorder = Recorder(weights, records)
     for module in modules:
-        module.recorder = Recorder(weights, records, outer=module.recorder)
+        module.recorders += (recorder,)
     try:
         yield records
     finally:
         for module in modules:
-            module.recorder = module.recorder.outer
+            module.recorders = tuple(each for each in module.recorders if each is not recorder)
 
 
 def numbered(modules: list[HeadModule]) -> list[HeadModule]:

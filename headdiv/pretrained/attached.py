@@ -11,7 +11,6 @@ Letters for shapes: B batch, N queries, S keys, H heads, G heads of keys and val
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.modules import Holder, with_state
 from headdiv.nn.packing import AttentionLayout, PackedLayout
-from headdiv.nn.records import HeadModule
+from headdiv.nn.records import HeadModule, HeadRecord
 from headdiv.nn.sizes import AttentionSpec
 from headdiv.pretrained.checkpointing import leave_checkpointing, watch_checkpointing
 from headdiv.pretrained.padding import Inputs
@@ -62,12 +61,9 @@ class AttachedHeads(HeadModule):
         key_heads: for each head left, its head of keys and values; None: as the module says.
     """
 
-    editable = True
-
     def __init__(self, spec: AttentionSpec, projections: Projections, inputs: Inputs) -> None:
         super().__init__(spec)
         self.projections, self.inputs = projections, inputs  # dataclasses: their modules are not registered here
-        self.masks: dict[int, Tensor] = OrderedDict()  # which a handle can refer to
         self.original, self.kept = getattr(projections.module, REMOVED, (spec.heads, None))
         self.key_heads: list[int] | None = None
         self.hooks: tuple[RemovableHandle, ...] = ()
@@ -90,12 +86,6 @@ class AttachedHeads(HeadModule):
         """Whether the model cannot run without it."""
         lacks = self.kept is not None and self.projections.naming.shared_bias
         return lacks or self.key_heads is not None or hasattr(self.projections.output, "stage")
-
-    def mask_heads(self, mask: Tensor) -> RemovableHandle:
-        """See `HeadModule`; a mask may also be (B, H), one for each example."""
-        handle = RemovableHandle(self.masks)
-        self.masks[handle.id] = mask
-        return handle
 
     def query_side(self) -> PackedLayout:
         """The queries' real tokens, while the model runs."""
@@ -164,16 +154,14 @@ class AttachedHeads(HeadModule):
         if self.key_heads is not None:
             k, v = k[:, self.key_heads], v[:, self.key_heads]
         outputs, weights = original(module, q, k, v, mask, **options)
-        if self.recorder is not None:
+        if self.recorders:
             self.inputs.refuse_recomputation()
             if weights is None or (module.training and options.get("dropout")):
                 weights = attention_weights(module, q, k, v, mask, options) if self.needs_weights else None
             self._record(weights if self.needs_weights else None, repeated(v, self.spec.heads), outputs)
         if self.edits:
             outputs = self._edited(outputs)
-        for factor in self.masks.values():
-            factor = factor.to(outputs)
-            outputs = outputs * (factor[:, None, :, None] if factor.dim() == 2 else factor[:, None])
+        outputs = self.masked(outputs)
         if not self.checked and not torch.compiler.is_compiling():
             self.expected = outputs.detach()
         return outputs, weights
@@ -190,7 +178,8 @@ class AttachedHeads(HeadModule):
         queries, keys = self.inputs.sides_of(self.spec.place)
         values = v.transpose(1, 2).reshape(B * S, H, K)[keys.slots]
         rows = outputs.reshape(B * N, H, K)[queries.slots]
-        self.record(AttentionLayout(queries, keys, None), weights, values, rows)
+        layout = AttentionLayout(queries, keys, None)
+        self.keep_record(HeadRecord(self.slot_spec, layout, weights, values, rows))
 
 
 def repeated(x: Tensor, heads: int) -> Tensor:

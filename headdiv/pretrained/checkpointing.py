@@ -32,15 +32,15 @@ class Checkpointed:
 
     def __call__(self, forward: Callable[..., Any], *args: Any) -> Any:
         """What ``forward(*args)`` returns."""
-        weights = {each: each.needs_weights for each in self.heads if each.recorder is not None}
+        weights = {each: each.needs_weights for each in self.heads if each.recorders}
         states = {each: {"masks": dict(each.masks), "edits": dict(each.edits)} for each in self.heads}
         labels, first, several = self.inputs.labels, list[HeadRecord](), False
 
         def run(*inputs: Any) -> tuple[Any, ...]:
             nonlocal first, several
             again, records = is_recomputing(), list[HeadRecord]()
-            recorders = {each: {"recorder": Recorder(needed, records)} for each, needed in weights.items()}
-            there = {each: state | recorders.get(each, {"recorder": None}) for each, state in states.items()}
+            recorders = {each: (Recorder(needed, records),) for each, needed in weights.items()}
+            there = {each: state | {"recorders": recorders.get(each, ())} for each, state in states.items()}
             with self.inputs.repeated(labels) if again else contextlib.nullcontext(), _with(there):
                 found = forward(*inputs)
             if not again:
@@ -52,7 +52,7 @@ class Checkpointed:
         own = len(outputs) - 3 * len(first)
         for record, *tensors in zip(first, *(outputs[own + i :: 3] for i in range(3)), strict=True):
             place = next(each for each in weights if each.spec.place == record.spec.place)
-            place.recorder.append(replace(record, **dict(zip(("weights", "values", "outputs"), tensors, strict=True))))
+            place.keep_record(replace(record, **dict(zip(("weights", "values", "outputs"), tensors, strict=True))))
         return outputs[:own] if several else outputs[0]
 
 

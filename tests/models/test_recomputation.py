@@ -40,7 +40,7 @@ def trained(options, recompute, config=TRAIN):
 
 @pytest.mark.parametrize(("options", "wide"), EVERY)
 def test_every_method_learns_the_same_to_the_last_bit(options, wide, monkeypatch):
-    monkeypatch.setattr("headdiv.nn.attention.WIDE", wide)
+    monkeypatch.setattr("headdiv.nn.packing.WIDE", wide)
     (sums, weights, once), (sums_again, weights_again, twice) = (trained(options, again) for again in (False, True))
     assert sums == sums_again
     assert (once, twice) == (3, 6)

@@ -110,7 +110,7 @@ def test_records_hold_the_heads_and_change_nothing():
         torch.testing.assert_close(module.output(record.outputs.flatten(1)), recorded[records.index(record)])
     modules[0](x, None, own)
     assert len(records) == 2  # nothing is recorded outside the block
-    assert all(module.recorder is None for module in modules)
+    assert all(not module.recorders for module in modules)
 
 
 def test_recording_ends_when_the_block_fails():
@@ -122,7 +122,7 @@ def test_recording_ends_when_the_block_fails():
 
     with pytest.raises(KeyError):
         fail()
-    assert module.recorder is None
+    assert not module.recorders
 
 
 def test_gradient_flows_through_records_and_is_the_same_while_recording():

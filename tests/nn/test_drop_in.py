@@ -167,7 +167,7 @@ def test_need_weights_leaves_the_record_of_an_outer_record_heads():
                 assert (found is not None) == need
         assert len(records) == 3
         assert all((record.weights is not None) == weights for record in records)
-    assert all(module.attention.recorder is None for module in modules)
+    assert all(not module.attention.recorders for module in modules)
 
 
 # ---- masks

@@ -23,21 +23,21 @@ def recomputed(module: nn.Module, *inputs: Any) -> Any:
     activations, head records) is counted in the first pass only, as long as it is kept in buffers changed in place or
     in attributes that are replaced.
     """
-    recorders = {part: part.recorder for part in module.modules() if isinstance(part, HeadModule)}
+    recorders = {part: part.recorders for part in module.modules() if isinstance(part, HeadModule)}
     contexts = contextlib.nullcontext(), _forgetting(module, recorders)
     return checkpoint(module, *inputs, use_reentrant=False, context_fn=lambda: contexts)
 
 
 @contextlib.contextmanager
-def _forgetting(module: nn.Module, recorders: dict[HeadModule, Recorder | None]) -> Iterator[None]:
+def _forgetting(module: nn.Module, recorders: dict[HeadModule, tuple[Recorder, ...]]) -> Iterator[None]:
     """Restore attributes and buffers at the end; meanwhile heads record as they did then, but nothing is kept."""
     kept = {part: part.__dict__ for part in module.modules()}
     for part, state in kept.items():
         buffers = {name: buffer if buffer is None else buffer.clone() for name, buffer in state["_buffers"].items()}
         part.__dict__ = state | {"_buffers": buffers}
-    for part, recorder in recorders.items():
-        part.recorder = None if recorder is None else Recorder(recorder.needs_weights, [])
-        part.gave_weights = recorder is not None and recorder.needs_weights
+    for part, each in recorders.items():
+        part.recorders = tuple(Recorder(recorder.weights, []) for recorder in each)
+        part.gave_weights = any(recorder.weights for recorder in each)
     try:
         yield
     finally:
