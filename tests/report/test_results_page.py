@@ -1,5 +1,6 @@
-"""The numbers in the tables of docs/results.md, and the hours of docs/checklist.md, are those of the stored runs."""
+"""The tables of docs/results.md and its appendix, and the hours of docs/checklist.md, show the stored runs."""
 
+import csv
 import re
 from functools import cache
 
@@ -43,9 +44,8 @@ def over(name, rows):
 
 ROWS = "direct-8; direct-3; average-8; average-3; nonlinear-8; nonlinear-3"
 LONG = [f"long/{row}" for row in f"baseline; {ROWS}".split("; ")]
-ALONE = ["alone/batch-norm - alone/baseline", "alone/direct-8 - alone/batch-norm"]
-PARTS = """direct-8; batch-norm; frozen; optimiser; no-norm; gamma-03; gamma-03-delta-005; gamma-03-frozen; \
-gamma-03-optimiser; batch-norm-03; output-03"""
+PARTS = "direct-8; batch-norm; frozen; optimiser; no-norm"
+ONE_SEED = "gamma-03; gamma-03-delta-005; gamma-03-frozen; gamma-03-optimiser; batch-norm-03; output-03"
 TOY = "batch-norm-03; gamma-03-frozen; gamma-03-optimiser; gamma-03; gamma-03-delta-005"
 HOMEOSTASIS = [f"homeostasis/{variant}" for variant in ("baseline", "rfb-50", "rfb-80")]
 FLOATS = [f"parts/{variant} - float32/{variant}" for variant in ("baseline", "direct-8")]
@@ -56,44 +56,59 @@ direct-3; nonlinear-8; moa-32-4; smart-16; average-8"""
 SWEEP = """dis-o-03 dis-o-1 dis-o-3 dis-o-10 dis-o-30; dpp-o-1e1 dpp-o-1e2 dpp-o-1e3 dpp-o-1e4 dpp-o-1e5; \
 alphas-10 alphas-40 alphas-160 alphas-640 alphas-2560; orthogonality-1 orthogonality-10 orthogonality-100; \
 hsic-1 hsic-10 hsic-100"""
-TUNED = "batch-norm; direct-8; alphas; layer-dropout; rfb-80"
-TEST_SETS = "bleu chrf bleu_test_2017_flickr bleu_test_2017_mscoco"
 OWN = ["long/baseline", "parts/baseline", "dropout/baseline", "", "tuned/baseline"]
 SCORES = "training_loss validation_nll lowest validation_accuracy bleu"
 SMALL_MODEL = "training_loss validation_nll validation_accuracy validation_bleu training_imi bleu paper:bleu"
 PART = ["mhr/baseline", "mhr/alphas", "mhr/manual", "mhr/soft", "mhr/cosine"]
-PART_MINUS = [f"{row} - mhr/baseline" for row in PART[1:]]
 DEACON = "direct-8; batch-norm"
 PAPER = re.sub(r"training_loss|validation_accuracy|bleu", r"\g<0> paper:\g<0>", SCORES)
-# Heading and number of a table, the runs of its rows, and what its columns show of them ("" and "-": nothing stored):
-# a score, or the paper's; where the row is a difference, also the score "of" the first or of the one taken "off".
-TABLES = [
-    ("At the paper's length", 0, LONG, f"{PAPER} cka effective_rank"),
-    ("At the paper's length", 1, over("long", ROWS) + ALONE, PAPER),
-    ("At the paper's length", 2, LONG, "parameters"),
-    ("At the paper's length", 2, LONG, "paper:parameters"),
-    ("How strong is the baseline?", 0, ["long/baseline", *[""] * 6], "- paper:bleu"),
-    ("How strong is the baseline?", 0, ["", *OWN, ""], "- bleu"),
-    ("DEACON dissected", 0, ["parts/baseline", *over("parts", PARTS)], f"seeds {SCORES}"),
-    ("DEACON dissected", 1, ["dropout/baseline - parts/baseline", *over("dropout", PARTS)[:2]], f"seeds {SCORES}"),
-    ("DEACON dissected", 2, over("toy", "batch-norm; frozen; optimiser; direct-8; "), "validation_nll bleu"),
-    ("DEACON dissected", 2, over("toy", TOY), "- - validation_nll bleu"),
-    ("SQuAD, trained on a part", 0, ["qa/baseline", "qa/direct-8", "qa/batch-norm"], "lowest - em f1"),
-    ("SQuAD, trained on a part", 0, ["", *over("qa", DEACON)], "- lowest"),
-    ("IWSLT'14, trained on a part", 0, PART, "lowest - bleu"),
-    ("IWSLT'14, trained on a part", 0, ["", *PART_MINUS], "- lowest - bleu"),
-    ("IWSLT'14, trained on a part", 0, [*PART[:4], ""], "- - - - paper:bleu"),
-    ("WikiText-2", 0, ["lm/baseline", "lm/direct-8", "lm/batch-norm"], "lowest - perplexity"),
-    ("WikiText-2", 0, ["", *over("lm", DEACON)], "- lowest - perplexity"),
-    ("WikiText-2", 0, ["lm/baseline", "lm/direct-8", ""], "- - - - paper:perplexity"),
-    ("bfloat16 against float32", 0, [*FLOATS, ""], "off:validation_nll validation_nll off:bleu bleu"),
-    ("bfloat16 against float32", 0, ["", "", *over("float32", "direct-8")], "validation_nll - bleu"),
-    ("Homeostasis, small model", 0, HOMEOSTASIS, SMALL_MODEL),
-    ("On a tuned Transformer", 0, ["tuned/baseline", *over("tuned", TUNED)], f"seeds lowest {TEST_SETS}"),
-    ("Head to head", 0, ["small/baseline", *over("small", SMALL)], "bleu"),
-    ("Head to head", 1, ["ten/baseline", *over("ten", TEN)], f"seeds {SCORES}"),
-    ("Does diversity help?", 0, over("sweep", SWEEP), "- validation_nll bleu of:cka of:cosine of:effective_rank"),
+EVIDENCE = [
+    *over("tuned", "batch-norm; direct-8; alphas; layer-dropout; rfb-80"),
+    *(f"regulariser/{variant}{level}" for variant in ("direct-8", "batch-norm") for level in ("", "-d2", "-d3")),
+    *over("long", "direct-8; average-8; nonlinear-8"),
+    *(f"shares/{variant}{share}" for share in ("", "-10", "-30") for variant in ("direct-8", "batch-norm")),
+    *over("ten", "rfb-80; layer-dropout; alphas; dis-o; soft; manual; dpp-o"),
+    *over("mhr", "alphas; manual; soft; cosine"),
+    *over("lm", DEACON),
+    *over("qa", "direct-8"),
 ]
+LONG_ROWS = [*over("long", ROWS), "alone/batch-norm - alone/baseline"]
+# Page, heading and number of a table, the runs of its rows, and what its columns show of them ("" and "-": nothing
+# stored): a score, or the paper's; where the row is a difference, also the score "of" the first or of the one taken
+# "off".
+TABLES = [
+    ("results", "All evidence in one table", 0, EVIDENCE, "- seeds lowest bleu"),
+    ("results", "DEACON", 0, LONG_ROWS, "lowest validation_accuracy paper:validation_accuracy bleu paper:bleu"),
+    ("results", "DEACON", 1, over("parts", PARTS), "seeds training_loss lowest bleu"),
+    ("results", "How strong is the baseline?", 0, ["long/baseline", *[""] * 6], "- paper:bleu"),
+    ("results", "How strong is the baseline?", 0, ["", *OWN, ""], "- bleu"),
+    ("results", "Does diversity help?", 0, over("sweep", SWEEP), "- validation_nll bleu of:cka of:effective_rank"),
+    ("appendix", "Table 3 in full", 0, LONG, f"{PAPER} cka effective_rank"),
+    ("appendix", "Table 3 in full", 1, LONG, "parameters"),
+    ("appendix", "Table 3 in full", 1, LONG, "paper:parameters"),
+    ("appendix", "DEACON dissected: one seed, and generated text", 0, over("parts", ONE_SEED), f"seeds {SCORES}"),
+    ("appendix", "DEACON dissected: one seed, and generated text", 1,
+     over("toy", "batch-norm; frozen; optimiser; direct-8; "), "validation_nll bleu"),
+    ("appendix", "DEACON dissected: one seed, and generated text", 1, over("toy", TOY), "- - validation_nll bleu"),
+    ("appendix", "SQuAD, trained on a part", 0, ["qa/baseline", "qa/direct-8", "qa/batch-norm"], "lowest - em f1"),
+    ("appendix", "SQuAD, trained on a part", 0, ["", *over("qa", DEACON)], "- lowest"),
+    ("appendix", "IWSLT'14, trained on a part", 0, PART, "lowest - bleu"),
+    ("appendix", "IWSLT'14, trained on a part", 0, ["", *EVIDENCE[-7:-3]], "- lowest - bleu"),
+    ("appendix", "IWSLT'14, trained on a part", 0, [*PART[:4], ""], "- - - - paper:bleu"),
+    ("appendix", "WikiText-2", 0, ["lm/baseline", "lm/direct-8", "lm/batch-norm"], "lowest - perplexity"),
+    ("appendix", "WikiText-2", 0, ["", *over("lm", DEACON)], "- lowest - perplexity"),
+    ("appendix", "WikiText-2", 0, ["lm/baseline", "lm/direct-8", ""], "- - - - paper:perplexity"),
+    ("appendix", "bfloat16 against float32", 0, [*FLOATS, ""], "off:validation_nll validation_nll off:bleu bleu"),
+    ("appendix", "bfloat16 against float32", 0, ["", "", *over("float32", "direct-8")], "validation_nll - bleu"),
+    ("appendix", "Homeostasis, small model", 0, HOMEOSTASIS, SMALL_MODEL),
+    ("appendix", "Head to head at DEACON's sizes", 0, ["ten/baseline", *over("ten", TEN)], f"seeds {SCORES}"),
+    ("appendix", "Head to head, three epochs", 0, ["small/baseline", *over("small", SMALL)], "bleu"),
+]  # fmt: skip
+STORED = {  # tables of which each row has a baseline of its own
+    "regulariser": "results/regulariser/tables/deacon_regulariser.csv",
+    "shares": "results/shares/tables/headtohead_shares.csv",
+}
+ENDS = ("", "_low", "_high")
 BATCH_NORM = ("batch-norm", "baseline")
 OF_TWO = {"dropout": "parts", "float32": "parts"}  # tables whose rows are of two profiles
 runs_of = cache(judged_with)
@@ -141,6 +156,8 @@ def numbers(what, column):
     """What a column shows of runs, or of their differences to others: the mean and half its interval."""
     (how, _, score), (one, _, other) = column.rpartition(":"), what.partition(" - ")
     name, variant = one.split("/")
+    if name in STORED:
+        return stored_difference(name, variant, score)
     if how == "paper":
         task = task_of(RUNS[name][1])
         reported = [task.variants[variant].reported.get(score)]
@@ -154,6 +171,14 @@ def numbers(what, column):
     return [found.mean, found.half]
 
 
+def stored_difference(name, variant, score):
+    (row,) = (row for row in csv.DictReader((ROOT / STORED[name]).open()) if row["variant"] == variant)
+    if score == "seeds":
+        return [int(row["seeds"])]
+    mean, low, high = (float(row[f"{score.replace('lowest', 'validation_nll_best')}_difference{end}"]) for end in ENDS)
+    return [mean, (high - low) / 2]
+
+
 def agree(cell, found):
     """Whether a cell shows these numbers, each rounded to as many decimals as it has there."""
     shown = [text.replace("−", "-").replace(",", "") for text in NUMBER.findall(cell)]
@@ -161,15 +186,15 @@ def agree(cell, found):
     return [float(text) for text in shown] == list(map(round, found, digits))
 
 
-@pytest.mark.parametrize(("heading", "number", "rows", "columns"), TABLES)
-def test_a_table_of_results_shows_the_stored_runs(monkeypatch, heading, number, rows, columns):
+@pytest.mark.parametrize(("page", "heading", "number", "rows", "columns"), TABLES)
+def test_a_table_of_results_shows_the_stored_runs(monkeypatch, page, heading, number, rows, columns):
     monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    table, wrong = tables("docs/results.md")[heading, number], []
+    table, wrong = tables(f"docs/{page}.md")[heading, number], []
     if len(table) == 2:  # a row for all runs
         table = list(zip(*table, strict=True))
     for (label, *cells), row in zip(table[1:], rows, strict=True):
         for cell, column in zip(cells, columns.split(), strict=False):
-            if row and column != "-":
+            if row and column != "-" and cell:
                 each = [numbers(what, column) for what in row.split(", ")]
                 found = [number for pair in each for number in pair[: 2 if "±" in cell else 1]]
                 if not agree(cell, found):
@@ -203,7 +228,7 @@ def test_the_first_page_of_the_report_has_the_readmes_finding(monkeypatch):
     assert found.against_control() == (
         "No method is shown to gain more than dropout at the layers, which changes no head."
     )
-    of_paper = tables("docs/results.md")["Head to head", 1]
+    of_paper = tables("docs/appendix.md")["Head to head at DEACON's sizes", 0]
     for label in ("DEACON, direct, m = 8", "the same dropout alone"):
         (cell,) = (row[4] for row in of_paper if row[0] == label)
         assert f"({cell})" in found.by_loss()
@@ -246,4 +271,4 @@ def test_how_often_translations_of_iwslt_repeat_themselves():
     ends = [f"{value:.1f}" for value in (min(shares["baseline"]), max(shares["baseline"]), max(shares["others"]))]
     assert ends == ["4.9", "5.3", "7.5"]
     said = "In {} to {} % of the Transformer's outputs, and up to {} % of the others'"
-    assert said.format(*ends) in in_one_line("docs/results.md")
+    assert said.format(*ends) in in_one_line("docs/appendix.md")
