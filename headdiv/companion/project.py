@@ -10,7 +10,13 @@ from headdiv.companion import paths
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import replacing
 
-DOCS = ("docs/cluster.md", "docs/contest.md", "docs/pretrained.md", "docs/results.md")  # which the others name
+DOCS = (
+    "docs/cluster.md",
+    "docs/contest.md",
+    "docs/pretrained.md",
+    "docs/results.md",
+    "docs/appendix.md",
+)  # which the others name
 PARTS = ("Snakefile", "config", "notebooks", "profiles", "data/README.md", *DOCS)
 # The repository's own installs the package from its folder.
 ENVIRONMENT = f"""\
