@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,9 +22,8 @@ from headdiv.core.precision import HALF, at_least_float32
 from headdiv.core.tracing import uncompiled
 from headdiv.nn.projections import must_be_merged
 from headdiv.pretrained.attached import AttachedHeads, attachment_of
-from headdiv.pretrained.projections import bias, is_plain, kind_of, outermost, runs_by_table, sizes
-from headdiv.pretrained.recorded import changes, must_be_recorded, record_removed
-from headdiv.pretrained.rollback import all_or_nothing
+from headdiv.pretrained.projections import bias, is_plain, kind_of, runs_by_table, sizes
+from headdiv.pretrained.recorded import must_be_recorded, record_removed
 
 TOLERANCE = 10  # square roots of the smallest difference from 1
 
@@ -42,26 +41,7 @@ def remove_heads(model: nn.Module, gone: Mapping[str, Sequence[int]]) -> None:
     Raises:
         DataError: a projection is not a plain linear layer (quantised, adapted, or a method's output stage).
     """
-    attachment = attachment_of(model)
-    heads = {each.spec.place: each for each in attachment.heads}
-    gone = {place: numbers for place, numbers in gone.items() if numbers}
-    for place in gone:
-        for projection in (*heads[place].projections.inputs, heads[place].projections.output):
-            if not is_plain(projection):
-                raise DataError(
-                    f"{place}: heads cannot be removed from a {kind_of(projection)}; expected a plain Linear of "
-                    "torch.nn"
-                )
-            must_be_merged(f"{place}: its projection", projection)
-    with all_or_nothing(model):
-        for place, numbers in gone.items():
-            each = heads[place]
-            left = [head for head in range(each.spec.heads) if head + 1 not in numbers]
-            if not left:
-                left = [0]
-                weight = each.projections.output.weight
-                each.projections.output.weight = nn.Parameter(torch.zeros_like(weight), weight.requires_grad)
-            _cut_module(each, left)
+    _exchange(_plan(model, gone))
     record_removed(model)
 
 
@@ -79,9 +59,8 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
         DataError: the output differs, the architecture's code does not run with fewer heads, or there are no arguments
             to try it with.
     """
-    attachment, failed = attachment_of(model), None
+    attachment = attachment_of(model)
     must_be_recorded(model)
-    before = [(each.config, changes(each.config)) for each in outermost(model)]
     if "flash" not in str(attachment.config._attn_implementation) and any(_halves(model)):
         wide = {name: at_least_float32(x) if isinstance(x, Tensor) else x for name, x in (given or {}).items()}
         with _in_float32(model):
@@ -93,24 +72,54 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
                 mask[[number - 1 for number in numbers]] = 0
                 stack.callback(each.mask_heads(mask).remove)
         tried, masked = _trial(model, given)
+    changes, problem = _plan(model, gone), "was interrupted"
+    _exchange(changes)
     try:
-        with all_or_nothing(model):
-            remove_heads(model, gone)
-            try:
-                failed = _difference(masked, _outputs(model, tried))
-            except (RuntimeError, ValueError, IndexError, TypeError) as error:
-                failed = str(error)
-            if failed:
-                raise DataError(
-                    f"{type(model).__name__}: its code does not work with fewer heads ({failed}); expected an "
-                    "architecture that takes their number from the projections, or masked heads instead"
-                )
-    except DataError:
-        for config, recorded in before:
-            config.headdiv = recorded
-            if not recorded:
-                del config.headdiv
-        raise
+        problem = _difference(masked, _outputs(model, tried))
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        problem = str(error)
+    finally:
+        if problem:
+            _exchange(changes)
+    if problem:
+        raise DataError(
+            f"{type(model).__name__}: its code does not work with fewer heads ({problem}); expected an architecture "
+            "that takes their number from the projections, or masked heads instead"
+        )
+    record_removed(model)
+
+
+@dataclass
+class Change:
+    """A value that an attribute is to have, or had before."""
+
+    owner: Any
+    name: str
+    value: Any
+
+
+def _exchange(changes: list[Change]) -> None:
+    """Make the changes; a second time, take them back."""
+    for each in changes:
+        before = getattr(each.owner, each.name)
+        setattr(each.owner, each.name, each.value)
+        each.value = before
+
+
+def _plan(model: nn.Module, gone: Mapping[str, Sequence[int]]) -> list[Change]:
+    """What changes where heads are removed; raises as `remove_heads`."""
+    changes = []
+    for each in attachment_of(model).heads:
+        if numbers := gone.get(each.spec.place):
+            for projection in (*each.projections.inputs, each.projections.output):
+                if not is_plain(projection):
+                    raise DataError(
+                        f"{each.spec.place}: heads cannot be removed from a {kind_of(projection)}; expected a plain "
+                        "Linear of torch.nn"
+                    )
+                must_be_merged(f"{each.spec.place}: its projection", projection)
+            changes += _cut_module(each, [head for head in range(each.spec.heads) if head + 1 not in numbers])
+    return changes
 
 
 def _halves(model: nn.Module) -> Iterator[tuple[dict[str, Any], str, torch.dtype]]:
@@ -204,56 +213,58 @@ def _difference(expected: list[Tensor], found: list[Tensor]) -> str | None:
     return None
 
 
-def _cut_module(each: AttachedHeads, left: list[int]) -> None:
+def _cut_module(each: AttachedHeads, left: list[int]) -> Iterator[Change]:
+    """Leave these heads, from 0, of a module; of none, the first one without weights."""
     projections, H, K = each.projections, each.spec.heads, each.spec.d_head
     module, naming = projections.module, projections.naming
-    key_heads = each.key_heads
+    empty, left = not left, left or [0]
     if naming.fused == "heads":  # for each head its query, key and value
-        _cut(projections.inputs[0], _rows(left, 3 * K))
+        yield from _cut(projections.inputs[0], _rows(left, 3 * K))
     elif naming.fused == "blocks":  # one after the other, in one projection or in two
         for projection in projections.inputs:
             blocks = sizes(projection)[0] // (H * K)
-            _cut(projection, _rows([block * H + head for block in range(blocks) for head in left], K))
+            yield from _cut(projection, _rows([block * H + head for block in range(blocks) for head in left], K))
     else:
         q, k, v = projections.inputs
         G = sizes(k)[0] // K
-        own = key_heads or [head // (H // G) for head in range(H)]
+        own = each.key_heads or [head // (H // G) for head in range(H)]
         used = sorted({own[head] for head in left})
-        _cut(q, _rows(left, K))
+        yield from _cut(q, _rows(left, K))
         for projection in (k, v):
-            _cut(projection, _rows(used, K))
+            yield from _cut(projection, _rows(used, K))
         if hasattr(module, "num_key_value_groups"):
             numbers = [used.index(own[head]) for head in left]
             even = [head // max(1, len(left) // len(used)) for head in range(len(left))] == numbers
-            each.key_heads = None if even else numbers
-            module.num_key_value_groups = len(left) // len(used) if even else 1
-            _count(module, "num_key_value_heads", G, len(used))
-    _cut(projections.output, _rows(left, K), inputs=True)
+            yield Change(each, "key_heads", None if even else numbers)
+            yield Change(module, "num_key_value_groups", len(left) // len(used) if even else 1)
+            yield from _count(module, "num_key_value_heads", G, len(used))
+    yield from _cut(projections.output, _rows(left, K), inputs=True, empty=empty)
     if naming.split_size:
-        setattr(module, naming.split_size, len(left) * K)
-    _count(module, "num_heads", H, len(left))
+        yield Change(module, naming.split_size, len(left) * K)
+    yield from _count(module, "num_heads", H, len(left))
     if not runs_by_table(module):  # GPT-J
-        _count(module, "num_attention_heads", H, len(left))
-    each.kept = left if each.kept is None else [each.kept[head] for head in left]
-    each.spec = replace(each.spec, heads=len(left))
+        yield from _count(module, "num_attention_heads", H, len(left))
+    yield Change(each, "kept", left if each.kept is None else [each.kept[head] for head in left])
+    yield Change(each, "spec", replace(each.spec, heads=len(left)))
 
 
-def _count(module: nn.Module, name: str, before: int, after: int) -> None:
+def _count(module: nn.Module, name: str, before: int, after: int) -> Iterator[Change]:
     if getattr(module, name, None) == before:
-        setattr(module, name, after)
+        yield Change(module, name, after)
 
 
 def _rows(heads: Sequence[int], width: int) -> Tensor:
     return (torch.tensor(heads)[:, None] * width + torch.arange(width)).flatten()
 
 
-def _cut(projection: nn.Module, index: Tensor, inputs: bool = False) -> None:
-    """Keep these outputs of a linear layer, or these inputs."""
+def _cut(projection: nn.Module, index: Tensor, inputs: bool = False, empty: bool = False) -> Iterator[Change]:
+    """Keep these outputs of a linear layer, or these inputs; ``empty``: with weights of 0."""
     transposed = hasattr(projection, "nf")
     index = index.to(projection.weight.device)
     kept = projection.weight.detach().index_select(int(inputs != transposed), index)
-    projection.weight = nn.Parameter(kept, projection.weight.requires_grad)
+    kept = torch.zeros_like(kept) if empty else kept
+    yield Change(projection, "weight", nn.Parameter(kept, projection.weight.requires_grad))
     if not inputs and (b := bias(projection)) is not None:
-        projection.bias = nn.Parameter(b.detach()[index], b.requires_grad)
+        yield Change(projection, "bias", nn.Parameter(b.detach()[index], b.requires_grad))
     names = ("nf", "nx") if transposed else ("out_features", "in_features")
-    setattr(projection, names[inputs], len(index))
+    yield Change(projection, names[inputs], len(index))

@@ -144,39 +144,50 @@ def test_what_cannot_be_replaced_as_a_whole_is_refused():
 
 
 class Linear(nn.Linear):
-    """As peft's: a projection with adapters beside it."""
-
-    def __init__(self, base):
-        super().__init__(base.in_features, base.out_features)
-        self.load_state_dict(base.state_dict())
-        self.requires_grad_(False)
-        self.lora_A, self.lora_B = nn.Parameter(torch.randn(2, 32)), nn.Parameter(torch.randn(32, 2))
-
-    def forward(self, x):
-        return super().forward(x) + x @ self.lora_A.T @ self.lora_B.T
+    """In the place of one with adapters beside it."""
 
 
-def test_adapters_are_kept_or_the_method_is_refused():
-    model = model_of("bert")
+def adapted(model):
     for layer in model.bert.encoder.layer:
-        layer.attention.output.dense = Linear(layer.attention.output.dense).eval()
-    before, plain = state_of(model), logits(model, arguments(model))
-    for options in (DEACON, SCALE):
-        with pytest.raises(DataError, match=r"^encoder 1: the method takes the place .* but a Linear of test_whole"):
-            headdiv.insert(model, options)
-        assert same(state_of(model), before)
-        assert attachment_of(model) is None
-    headdiv.insert(model, {"name": "drop-head", "start": 0.5})
-    assert difference(logits(model, arguments(model)), plain, arguments(model)) < 1e-4
-    trained = {name.rpartition(".")[2] for name, p in model.bert.encoder.named_parameters() if "lora" in name}
-    assert trained == {"lora_A", "lora_B"}
-    model = model_of("bert")
+        layer.attention.output.dense = Linear(32, 32)
+
+
+def pruned(model):
+    for layer in model.bert.encoder.layer:
+        prune.random_unstructured(layer.attention.output.dense, "weight", 0.5)
+
+
+def with_peft(model):
     model.peft_config = {"default": object()}
+
+
+REFUSED = {
+    adapted: r"^encoder 1: the method needs .* plain Linear of torch.nn, found a Linear of test_whole",
+    pruned: "encoder 1: its output projection holds weight_mask, which would be lost",
+    with_peft: r"adapters of peft, .*modules_to_save=\[\*headdiv.inserted_modules\(model\)\]",
+}
+
+
+@pytest.mark.parametrize("options", [DEACON, {"name": "drop-head", "start": 0.5}], ids=lambda options: options["name"])
+@pytest.mark.parametrize("change", REFUSED)
+def test_what_a_projection_holds_besides_its_weights_is_refused(change, options):
+    model = model_of("bert")
+    change(model)
     before = state_of(model)
-    with pytest.raises(DataError, match=r"adapters of peft, .*modules_to_save=\[\*headdiv.inserted_modules\(model\)\]"):
-        headdiv.insert(model, MIXING)
+    with pytest.raises(DataError, match=REFUSED[change]):
+        headdiv.insert(model, options)
     assert same(state_of(model), before)
+    assert attachment_of(model) is None
     headdiv.insert(model, {"name": "disagreement", "term": "output"})  # which puts nothing there
+
+
+@pytest.mark.parametrize("name", ["in_proj_weight", "out_proj.weight"])
+def test_pruned_attention_of_torch_is_refused(name):
+    model = of_torch()
+    path, _, parameter = f"decoder.layers.0.self_attn.{name}".rpartition(".")
+    prune.random_unstructured(model.get_submodule(path), parameter, 0.5)
+    with pytest.raises(DataError, match=rf"decoder.layers.0.self_attn holds {name}_mask, which would be lost"):
+        headdiv.insert(model, "baseline")
 
 
 @every_method
@@ -318,29 +329,6 @@ def test_adapters_on_a_projection_that_a_method_kept_stay_or_it_is_not_taken_out
     with pytest.raises(DataError, match=r"encoder 1: its in_projection holds base_layer.*, which would be lost"):
         headdiv.remove_method(adapted)
     assert torch.equal(adapted(*given), before)
-
-
-@pytest.mark.parametrize("pruned", ["in_proj_weight", "out_proj.weight"])
-def test_pruning_masks_are_kept_or_the_method_is_refused(pruned):
-    model = model_of("bert")
-    for layer in model.bert.encoder.layer:
-        prune.random_unstructured(layer.attention.output.dense, "weight", 0.5)
-    given, before = arguments(model), state_of(model)
-    plain = logits(model, given)
-    with pytest.raises(DataError, match="encoder 1: its output projection holds weight_mask, which would be lost"):
-        headdiv.insert(model, MIXING)
-    assert same(state_of(model), before)
-    headdiv.insert(model, {"name": "drop-head", "start": 0.5})
-    for _ in range(2):
-        model(**arguments(model, labels=True)).loss.backward()  # the second needs a new product with the mask
-    assert difference(logits(model, given), plain, given) < 1e-4
-    headdiv.remove_method(model)
-    assert torch.equal(logits(model, given), plain)
-    model = of_torch()
-    path, _, name = f"decoder.layers.0.self_attn.{pruned}".rpartition(".")
-    prune.random_unstructured(model.get_submodule(path), name, 0.5)
-    with pytest.raises(DataError, match=rf"decoder.layers.0.self_attn holds {pruned}_mask, which would be lost"):
-        headdiv.insert(model, "baseline")
 
 
 @pytest.mark.parametrize("options", [{"name": "disagreement", "term": "output"}, MIXING], ids=lambda o: o["name"])
