@@ -1,7 +1,7 @@
 # run → tables and figures → companion, report.
 # config/<profile>.yaml says which runs there are and with what settings; it is checked before anything starts.
 #     snakemake reproduce-all --config profile=multi30k
-# The folder work/ (checkpoints, trained models) is not Snakemake's: a run that is there is never trained twice. `snakemake --report report.zip` packs what has been made.
+# The folder work/ (checkpoints, trained models) is not Snakemake's: a run that is there is never trained twice.
 import sys
 from pathlib import Path
 
@@ -149,20 +149,8 @@ for paper in PLAN.papers:
             PLAN.drawn_from(paper),
         output:
             [f"{RESULTS}/tables/{table}.csv" for table in PLAN.tables_of(paper)],
-            [
-                report(
-                    f"{RESULTS}/{kind}/{name}.{ending}",
-                    caption=f"config/report/{kind}.rst",
-                    category=PLAN.papers[paper],
-                    subcategory=kind.capitalize(),
-                    labels={"name": name, "shows": made.caption},
-                )
-                for kind, ending, products in [
-                    ("tables", "md", PLAN.tables_of(paper)),
-                    ("figures", "svg", PLAN.figures_of(paper)),
-                ]
-                for name, made in products.items()
-            ],
+            [f"{RESULTS}/tables/{table}.md" for table in PLAN.tables_of(paper)],
+            [f"{RESULTS}/figures/{figure}.svg" for figure in PLAN.figures_of(paper)],
         log:
             f"{LOGS}/draw/{paper}.log",
         localrule: True
@@ -183,13 +171,7 @@ rule companion:
         made=lambda w: PLAN.companion(w.paper),
         notebook="notebooks/{paper}.ipynb",
     output:
-        report(
-            f"{RESULTS}/companions/{{paper}}.ipynb",
-            caption="config/report/companion.rst",
-            category=lambda w: PLAN.papers.get(w.paper, "Beside the papers"),
-            subcategory="Companion",
-            labels={"companion": "{paper}"},
-        ),
+        f"{RESULTS}/companions/{{paper}}.ipynb",
     log:
         f"{LOGS}/companions/{{paper}}.log",
     wildcard_constraints:
@@ -211,7 +193,6 @@ rule report:
         companions=expand(
             f"{RESULTS}/companions/{{paper}}.ipynb", paper=[*PLAN.papers, *PLAN.notebooks]
         ),
-        others=lambda w: PLAN.elsewhere(),
     output:
         f"{RESULTS}/report/index.html",
     log:

@@ -311,11 +311,7 @@ def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path,
     )  # fmt: skip
     assert all(path.stat().st_size for path in written)
 
-    def built(source, folder, *rest):
-        shutil.copytree(source, folder)
-        (folder / "runs" / "shell.html").touch()
-
-    monkeypatch.setattr(build, "_build", built)
+    monkeypatch.setattr(build, "build_site", shutil.copytree)
     for place, given in ((tmp_path / "report", [tmp_path / "report"]), (folder / "report", [])):
         told = (0, f"report: {place / 'index.html'}\n", "")
         assert headdiv_says("report", *given, "--profile", "tiny") == told

@@ -208,7 +208,7 @@ def draw(paper: str, profile: str) -> None:
 @click.argument("folder", required=False, type=PATH)
 @profile_option()
 def report(folder: Path | None, profile: str) -> None:
-    """Write the profile's report, a site that needs no network, to FOLDER; results/<profile>/report where left out."""
+    """Write the profile's report, notebooks, tables and figures, to FOLDER or results/<profile>/report."""
     from headdiv.companion.report.site.build import report_folder, write_report
 
     say(f"report: {write_report(profile, folder or report_folder(profile))}")
@@ -263,14 +263,14 @@ def claims(paper: str | None, verdict: str | None, summary: bool, verbose: bool,
 @click.argument("model")
 @click.option("--text", type=PATH, required=True, help="One example a line.")
 @click.option("--target", type=PATH, help="What an encoder-decoder writes, line for line; the text where left out.")
-@click.option("--output", type=PATH, default="heads", show_default=True, help="Folder for table, drawings and page.")
+@click.option("--output", type=PATH, default="heads", show_default=True, help="Folder for table and drawings.")
 @click.option("--lines", type=click.IntRange(1), default=1000, show_default=True, help="Examples that are read.")
 @click.option("--batch", type=click.IntRange(1), default=16, show_default=True, help="Examples of a batch.")
 @click.option("--length", type=click.IntRange(2), default=128, show_default=True, help="Tokens of an example.")
 def heads(model: str, text: Path, target: Path | None, output: Path, lines: int, batch: int, length: int) -> None:
     """Measure the heads of MODEL, a name on the Hugging Face hub or a folder, over a text.
 
-    Writes heads.csv, a heat map by layer and head of each measure, and index.html with all of it.
+    Writes heads.csv, and a heat map by layer and head of each measure.
     """
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # without a network it logs each of its tries, twice
     from headdiv.companion.report.model_heads import measure_model, write_model_heads

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import zipfile
 import zlib
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from small_runs import SMALL
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-NEEDED = ("Snakefile", "environment.yml", "notebooks", "profiles", "config/report")
+NEEDED = ("Snakefile", "environment.yml", "notebooks", "profiles")
 OTHER_TASKS = ("summarisation", "qa", "lm")
 RESULTS = Path("results") / "tiny"
 RUN_FILES = ("metrics.json", "outputs.json.xz", "heads.png", "run.ipynb")
@@ -198,14 +197,6 @@ def test_ranks_train_a_run_together_and_the_notebook_evaluates_it(project):
     assert (len(metrics["curve"]), metrics["provenance"]["ranks"]) == (3, 2)
     assert metrics["scores"]
     assert (results / "tables" / "deacon_translation.md").is_file()
-
-
-def test_what_is_made_can_be_packed_as_a_report_of_snakemake(project):
-    made(project.home, "reproduce-all", "--report", "report.zip")
-    with zipfile.ZipFile(project.home / "report.zip") as packed:
-        names = [Path(name).name for name in packed.namelist()]
-    for name in ("report.html", "deacon_figure6.svg", "deacon_translation.md", "deacon.ipynb", "explore.ipynb"):
-        assert name in names
 
 
 def test_a_clone_with_stored_results_draws_without_data_and_training(project):

@@ -7,7 +7,6 @@ from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.report import figures
 from headdiv.companion.report.outcomes import outcomes, summary_text
-from headdiv.companion.report.site.front import evidence_of
 from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import ConfigError
 
@@ -76,10 +75,9 @@ def test_nothing_is_judged_before_all_trainings_are_there(project, but, seeds):
 
 def test_the_outcome_and_the_forest_have_the_verdict_of_the_loss(project):
     store(project)
-    (found,) = evidence_of("p", with_results("p"))
-    assert found.forest == "headtohead_tuned_forest"
-    assert (found.outcome.measure, found.outcome.best.label) == ("Lowest validation loss", "DEACON, direct, m = 8")
-    legend = [text.get_text() for text in figures.draw(found.forest, "p").legends[0].get_texts()]
+    (outcome,) = outcomes("p", with_results("p"))
+    assert (outcome.measure, outcome.best.label) == ("Lowest validation loss", "DEACON, direct, m = 8")
+    legend = [text.get_text() for text in figures.draw("headtohead_tuned_forest", "p").legends[0].get_texts()]
     assert legend[:3] == ["better", "worse", "as good (equivalence test, 5 %)"]
 
 

@@ -10,12 +10,10 @@ from tracked import ROOT, git_files
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.report.contrasts import reported_difference
 from headdiv.companion.report.groups import judged_with
 from headdiv.companion.report.measures import MEASURES, mean_measure
-from headdiv.companion.report.site.front import evidence_of
 from headdiv.core.files import read_json
 
 NUMBER = re.compile(r"[+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
@@ -220,19 +218,6 @@ def test_the_hours_of_the_checklist_are_those_of_the_stored_runs():
     assert {profile.strip("`") for profile in seconds} == {*stored, "quick", "contest`, tuning"}
     total = sum(map(sum, seconds.values())) / 3600
     assert f"Together {total:.1f} hours" in (ROOT / "docs" / "checklist.md").read_text()
-
-
-def test_the_first_page_of_the_report_has_the_readmes_finding(monkeypatch):
-    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    (found,) = evidence_of("headtohead-10", with_results("headtohead-10"))
-    assert found.against_control() == (
-        "No method is shown to gain more than dropout at the layers, which changes no head."
-    )
-    of_paper = tables("docs/appendix.md")["Head to head at DEACON's sizes", 0]
-    for label in ("DEACON, direct, m = 8", "the same dropout alone"):
-        (cell,) = (row[4] for row in of_paper if row[0] == label)
-        assert f"({cell})" in found.by_loss()
-    assert " 3 of 10 variants are better than the baseline: " in found.by_loss()
 
 
 def in_one_line(page):

@@ -55,7 +55,7 @@ class Plan:
         tables: by the files' name without their endings; so are `figures`.
         tuned: by experiment, by variant that is tuned: what changes when its choice must be made anew.
         pruned: by experiment whose runs' heads are masked, the steps of the curve.
-        papers: title by name; ``contents``: what changes with a paper's file, the profile's plugins and its caution.
+        papers: their names; ``contents``: what changes with a paper's file, the profile's plugins and its caution.
         notebooks: the companions that are of no paper.
     """
 
@@ -69,7 +69,7 @@ class Plan:
     pruned: dict[str, int]
     tables: dict[str, Product]
     figures: dict[str, Product]
-    papers: dict[str, str]
+    papers: list[str]
     contents: dict[str, str]
     notebooks: list[str]
 
@@ -122,11 +122,6 @@ class Plan:
             )
             for made in products
         ]
-
-    def elsewhere(self) -> list[str]:
-        """Stored runs of other profiles, which the ledger in the report asks as well."""
-        found = (path.relative_to(paths.home()) for path in paths.home().glob("results/*/*/*/*/seed*/metrics.json"))
-        return sorted(str(path) for path in found if path.parts[1] != self.name)
 
     def parameters(self, **more: str | int) -> str:
         """Parameters of a notebook, as JSON."""
@@ -186,7 +181,7 @@ def make_plan(profile: str) -> Plan:
         pruned=known.pruned(),
         tables=tables,
         figures=figures,
-        papers={name: paper.title for name, paper in papers.items()},
+        papers=list(papers),
         contents={
             name: short_hash([content, *besides] if besides else content)
             for name, content in ((name, paper.model_dump(mode="json")) for name, paper in papers.items())

@@ -1,4 +1,4 @@
-"""The heads of one Hugging Face model over a text: a table, heat maps by layer and head, and a page of both."""
+"""The heads of one Hugging Face model over a text: a table, and heat maps by layer and head."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from matplotlib.figure import Figure
 from headdiv.companion.data.readers.lines import read_lines
 from headdiv.companion.report.groups import KIND_LABELS, by_module, kinds_of
 from headdiv.companion.report.plotting import SMALL, STYLE, add_colour_bar, add_title, new_figure
-from headdiv.companion.report.site.build import build_site
-from headdiv.companion.report.site.markup import interactive, templates
 from headdiv.core.errors import DataError
 from headdiv.plots import MOST, SIGNED, draw_cells, number_unit
 from headdiv.pretrained.attached import transformers
@@ -135,28 +133,10 @@ def draw_map(report: HeadReport, measure: str) -> Figure:
 
 
 def write_model_heads(report: HeadReport, folder: Path) -> Path:
-    """Write a site of one page: ``index.html``, and beside it ``heads.csv`` and a drawing of each measure.
-
-    Returns:
-        The page.
-
-    Raises:
-        DataError: ``folder`` holds something else than an earlier one, which would be replaced.
-    """
-    return build_site(folder, lambda source: _write_sources(report, source))
-
-
-def _write_sources(report: HeadReport, source: Path) -> None:
-    measures = {name: MEASURES[name] for name in report.table if report.table[name].notna().any()}
-    report.table.to_csv(source / "extra" / "heads.csv", float_format="%.6g")
-    for name in measures:
-        draw_map(report, name).savefig(source / "extra" / f"{name}.svg", metadata={"Date": None})
-    shown = report.table.map("{:.4g}".format).reset_index()
-    modules = pd.DataFrame(
-        [[place, f"{words:,}", f"{report.effective_rank[place]:.2f}"] for place, words in report.words.items()],
-        columns=["module", "words", "effective rank of all heads' outputs"],
-    )
-    every = interactive(shown.rename(columns={name: heading for name, (heading, _) in measures.items()}), "heads")
-    page = templates().get_template("model_heads.md")
-    text = page.render(root="", report=report, measures=measures, modules=modules, table=every)
-    (source / "index.md").write_text(text, encoding="utf-8")
+    """Write ``heads.csv``, a row for each head, and beside it a drawing of each measure: the table's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    report.table.to_csv(folder / "heads.csv", float_format="%.6g")
+    for name in report.table:
+        if report.table[name].notna().any():
+            draw_map(report, name).savefig(folder / f"{name}.svg", metadata={"Date": None})
+    return folder / "heads.csv"

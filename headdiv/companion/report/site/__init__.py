@@ -1,1 +1,1 @@
-"""The report of a profile: a static site that opens from disk, with nothing from a network or a server."""
+"""The report of a profile: a static site of its executed notebooks, tables and figures."""

@@ -1,29 +1,26 @@
-"""Writing a report: Sphinx makes the site of a profile's pages (`headdiv.companion.report.site.pages`)."""
+"""Writing a report: Sphinx with MyST-NB over a profile's executed notebooks, stored tables and figures."""
 
 from __future__ import annotations
 
 import glob
-import io
-import logging
-import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 
 from headdiv.companion import paths
-from headdiv.companion.report.site.library import table_script
-from headdiv.companion.report.site.pages import Site
+from headdiv.companion.experiments.papers import load_paper
+from headdiv.companion.experiments.pipeline import of_paper, products
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.results import with_results
+from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.report.formats import plural
 from headdiv.core.errors import DataError, HeaddivError
-from headdiv.core.files import remove_leftovers, replacing
+from headdiv.core.files import remove_leftovers, replacing, write_text
 
-log = logging.getLogger(__name__)
-
-HERE = Path(__file__).resolve().parent
-# One of these is in every report; the second in those from before the site.
-SIGNS = ("_static/headdiv.css", "headdiv.css")
-PROCESSES = 2  # at most, that read and write pages
+HERE = Path(__file__).resolve().parent  # of conf.py
+SIGN = "_static/report.css"  # is in every report
 
 
 def report_folder(profile: str) -> Path:
@@ -32,9 +29,9 @@ def report_folder(profile: str) -> Path:
 
 
 def write_report(profile: str, folder: Path) -> Path:
-    """Write the report of a profile from its stored metrics, figures and companions.
+    """Write the report of a profile: a page for each paper, its executed companions and the notebooks of its runs.
 
-    An experiment without stored runs is named as such; a figure that is not stored is drawn.
+    What is not stored is left out: a run's notebook is there only where the run was made.
 
     Args:
         profile: name, or path of a YAML file.
@@ -47,54 +44,85 @@ def write_report(profile: str, folder: Path) -> Path:
         ConfigError: no such profile.
         DataError: nothing is stored, or ``folder`` holds something that is no report.
     """
-    site = Site(profile)
-    return build_site(folder, site.write, site.finish)
-
-
-def build_site(
-    folder: Path, write: Callable[[Path], object], finish: Callable[[Path], None] = lambda built: None
-) -> Path:
-    """Let Sphinx make a site of what ``write`` puts into a folder for it: the first page.
-
-    Args:
-        folder: an earlier site there is replaced whole, and what processes left of it that were killed is removed.
-        write: writes the pages as MyST, and into ``extra`` what stands beside ``index.html``.
-        finish: adds to the site's folder what Sphinx need not make.
-
-    Raises:
-        DataError: ``folder`` holds something that is no such site.
-    """
-    known = folder.is_dir() and any((folder / sign).is_file() for sign in SIGNS)
-    if folder.exists() and not known and (folder.is_file() or any(folder.iterdir())):
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / SIGN).is_file()):
         raise DataError(f"{folder}: holds something that is no report; expected an empty folder, a report, or none")
     remove_leftovers(folder.parent, glob.escape(folder.name))
     with tempfile.TemporaryDirectory() as scratch, replacing(folder, flush=False) as temporary:
-        source, built = Path(scratch) / "source", Path(scratch) / "built" / "html"  # myst-nb writes beside the site too
-        (source / "extra").mkdir(parents=True)
-        shutil.copy(HERE / "conf.py", source)
-        shutil.copytree(HERE / "static", source / "_static")
-        (source / "_static" / "itables.js").write_text(table_script(), encoding="utf-8")
-        write(source)
-        _build(source, built, Path(scratch) / "doctrees")
+        source, built = Path(scratch) / "source", Path(scratch) / "built" / "html"  # MyST-NB writes beside the site too
+        write_sources(profile, source)
+        build_site(source, built)
         shutil.copytree(built, temporary, dirs_exist_ok=True)
-        finish(temporary)
     return folder / "index.html"
 
 
-def _build(source: Path, folder: Path, doctrees: Path) -> None:
-    """Run Sphinx; its warnings are logged."""
-    from sphinx.application import Sphinx
-    from sphinx.util.docutils import docutils_namespace, patch_docutils
+def build_site(source: Path, folder: Path) -> None:
+    """Let Sphinx make a site of pages; its warnings go to stderr."""
+    from sphinx.cmd.build import build_main
 
-    said, processes = io.StringIO(), min(PROCESSES, os.cpu_count() or 1)
-    with patch_docutils(), docutils_namespace():
-        app = Sphinx(
-            source, source, folder, doctrees, "html", status=None, warning=said, freshenv=True, parallel=processes
-        )
-        app.build(force_all=True)
-    warnings = re.sub(r"\x1b\[[0-9;]*m", "", said.getvalue()).strip()
-    if app.statuscode:
-        raise HeaddivError(f"{source}: Sphinx failed: {warnings}")
-    if warnings:
-        log.warning(warnings)
-    (folder / ".buildinfo").unlink(missing_ok=True)
+    doctrees = folder.with_name("doctrees")
+    if build_main(["-q", "-j", "2", "-c", str(HERE), "-d", str(doctrees), str(source), str(folder)]):
+        raise HeaddivError(f"{source}: Sphinx failed")
+
+
+def write_sources(profile: str, source: Path) -> None:
+    """Write the pages of a report, as MyST and notebooks, with the tables and figures that they show."""
+    runs, results = Runs(profile), paths.results(profile)
+    stored = sum(map(len, with_results(profile).values()))
+    for kind in ("companions", "figures", "tables"):
+        (source / kind).mkdir(parents=True)
+        for file in (results / kind).glob("*"):
+            shutil.copy(file, source / kind)
+    companions = sorted(path.stem for path in (source / "companions").iterdir())
+    papers = [paper for paper in runs.papers() if _write_paper(profile, paper, source)]
+    others = [f"companions/{name}" for name in companions if name not in papers]
+    title = _plain(runs.profile.title or runs.name)
+    parts = [
+        f"# {title}",
+        f"{stored} of {plural(len(runs.all()), 'run')} of the profile {runs.name} are stored.",
+        _menu(papers, caption="Papers"),
+        _menu(others, caption="Notebooks"),
+    ]
+    write_text(source / "index.md", "\n\n".join(parts) + "\n")
+
+
+def _write_paper(profile: str, paper: str, source: Path) -> bool:
+    """A page of a paper's tables and figures, and the notebooks that belong to it; False where nothing is there."""
+    tables, figures = (of_paper(made, paper) for made in products(Runs(profile)))
+    about = load_paper(paper)
+    parts = [f"# {_plain(about.short or paper)}", _plain(about.citation)]
+    parts += [_menu([f"companions/{paper}"])] if (source / "companions" / f"{paper}.ipynb").is_file() else []
+    for name in tables:
+        if (source / "tables" / f"{name}.md").is_file():
+            parts.append(f"```{{include}} tables/{name}.md\n:heading-offset: 1\n```")
+    for path in sorted((source / "figures").glob(f"{paper}_*.svg")):
+        caption = _plain(figures[path.stem].caption if path.stem in figures else path.stem)
+        parts.append(f"```{{figure}} figures/{path.name}\n{caption}\n```")
+    if notebooks := _copy_runs(profile, paper, source):
+        parts += ["## Runs", _menu(notebooks)]
+    if there := len(parts) > 2:
+        write_text(source / f"{paper}.md", "\n\n".join(parts) + "\n")
+    return there
+
+
+def _copy_runs(profile: str, paper: str, source: Path) -> list[str]:
+    """The executed notebooks of a paper's runs, as entries of a menu."""
+    entries = []
+    for config in Runs(profile).all():
+        notebook = metrics_path(profile, config.experiment, config.variant, config.seed).with_name("run.ipynb")
+        if config.paper == paper and notebook.is_file():
+            name = config.label.replace("/", "_").replace(" ", "_")
+            (source / "runs").mkdir(exist_ok=True)
+            shutil.copy(notebook, source / "runs" / f"{name}.ipynb")
+            entries.append(f"{config.label} <runs/{name}>")
+    return entries
+
+
+def _menu(pages: Iterable[str], caption: str = "") -> str:
+    """Links to pages, which the side bar has too."""
+    options = [":maxdepth: 1", *([f":caption: {caption}"] if caption else [])]
+    return "\n".join(["```{toctree}", *options, "", *pages, "```"])
+
+
+def _plain(text: str) -> str:
+    """Text as MyST, in one line: punctuation with a backslash is nothing but itself (CommonMark)."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", " ".join(text.split()))
