@@ -120,6 +120,6 @@ def test_without_the_transformer_there_are_scores_and_no_verdicts(project):
     )
     arms, against, _ = table_data("p", EXPERIMENT).tables.values()
     assert len(arms) == 5
-    assert set(against["Verdict"]) == {"not judged"}
+    assert set(against["Verdict"]) == {"–"}
     (outcome,) = outcomes("p", with_results("p"))
     assert outcome.baseline is None

@@ -30,7 +30,7 @@ from headdiv.companion.report.contrasts import (
     set_apart_by_score,
     stored_contrasts,
 )
-from headdiv.companion.report.factors import design_of_figure, effects
+from headdiv.companion.report.families import CHANGES, design_of, families_of, scores_in_common
 from headdiv.companion.report.formats import as_printed, plural, signed
 from headdiv.companion.report.groups import (
     Groups,
@@ -282,46 +282,49 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
     Over the seeds that all stored variants have. What is not stored yet is left out.
 
     Raises:
-        DataError: the stored variants have no seed in common, or the experiment's rows are no methods by level.
+        DataError: the stored variants have no seed in common.
     """
-    groups = chosen(profile, figure.experiment, figure.label)
-    design = design_of_figure(figure).among(groups)
+    groups, task = chosen(profile, figure.experiment, figure.label), task_of(figure.experiment)
+    design, families = design_of(task).among(groups), families_of(task, groups)
+    change = next(name for name in families if name in CHANGES)
     looks, factor = looks_of(figure.experiment, groups), design.factor
-    positions = np.array([factor.place(level) for level in design.levels])
+    positions = np.log10(design.levels) if factor.logarithmic else np.array(design.levels)
     width = positions[-1] - positions[0]
     look = {name: next(looks[one] for one in groups if one in of.values()) for name, of in design.methods.items()}
     waiting = not_judged_yet(profile, figure.experiment, groups)
-    found_by = {name: effects(design, groups, name, whole=not waiting) for name in PANELS}
-    primary = found_by[LOWEST_LOSS]
-    both = any(one.count for one in primary.changes.values())  # all levels that it asks for are stored
+    scores = {name: scores_in_common(task, groups, name, whole=not waiting) for name in PANELS}
+    changes = {name: families[change].estimate(of) for name, of in scores.items()}
+    both = any(one.count for one in changes[LOWEST_LOSS])  # all levels that it asks for are stored
     drawn, axes = plotting.new_figure(WIDTH, 5.2, 2, 1 + both, width_ratios=(3, 2)[: 1 + both])
     for (left, *right), (name, panel) in zip(axes, PANELS.items(), strict=True):
-        found = found_by[name]
+        by_level = dict(zip(design.pairs(), families["levels"].estimate(scores[name]), strict=True))
         for number, (method, of) in enumerate(look.items()):
-            ones = [found.gains[method, level] for level in design.levels]
+            ones = [by_level[method, level] for level in design.levels]
             shifted = positions + 0.03 * width * (number - (len(look) - 1) / 2)
             if any(one.count for one in ones):
                 _draw_levels(left, shifted, ones, of)
-                for ax in right if found.changes[method].count else ():
-                    plotting.add_interval(ax, number, found.changes[method], of["marker"], color=of["color"])
+                for ax in right if changes[name][number].count else ():
+                    plotting.add_interval(ax, number, changes[name][number], of["marker"], color=of["color"])
         left.axhspan(-MARGINS[name], MARGINS[name], color="0.9", lw=0, zorder=-1)
         left.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
         left.set(xlim=(positions[0] - 0.15 * width, positions[-1] + 0.15 * width), xlabel=factor.name)
-        left.set_xticks(positions, [factor.tick(level) for level in design.levels])
+        left.set_xticks(positions, [factor.at(level) for level in design.levels])
         left.set_ylabel(f"{panel.label}\nminus the Transformer's\n({panel.unit})", fontsize=SMALL)
         left.set_title("better ↑" if panel.higher else "better ↓", fontsize=SMALL, color="0.35")
         plotting.add_grid(left, "y")
         for ax in right:
             ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
             plotting.name_rows(ax, [plotting.wrapped(method, 14) for method in look])
-            ax.set_xlabel(f"{panel.label}: {factor.asked(design.levels)} ({panel.unit})", fontsize=SMALL)
-            right_is_more = panel.higher == (factor.weights(design.levels)[0] > 0)
-            more = f"gains more at {factor.tick(design.levels[0])}"
+            what = plotting.wrapped(f"{panel.label}: {families[change].caption} ({panel.unit})", 44)
+            ax.set_xlabel(what, fontsize=SMALL)
+            right_is_more = panel.higher == (change == "ends")  # a slope rises towards the highest level
+            more = f"gains more at {factor.at(design.levels[0])}"
             ax.set_title(f"{more} →" if right_is_more else f"← {more}", fontsize=SMALL, color="0.35")
     handles = [Line2D([], [], label=method, **of) for method, of in look.items()]
     plotting.add_handles(drawn, [*handles, shaded()], 3, SMALL)
     what = title(f"Gains by {factor.name}", groups).rpartition(", ")[0]
-    over = f"{plural(len(primary.seeds), 'common seed' if waiting else 'seed')}, simultaneous 95 % intervals"
+    seeds = set().union(*scores[LOWEST_LOSS].values())
+    over = f"{plural(len(seeds), 'common seed' if waiting else 'seed')}, simultaneous 95 % intervals"
     plotting.add_title(drawn, f"{what}, {over}\n{waiting}".rstrip())
     return drawn
 

@@ -22,7 +22,6 @@ from headdiv.companion.report import (
     diversity,
     heads,
     homeostasis,
-    level_curves,
     moa,
     pruning,
     swaps,
@@ -42,7 +41,7 @@ FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and wh
 DRAWN_BY_KIND: dict[str, Callable[[str, FigureEntry], Figure]] = {
     "curves": curves.draw_curves, "heads-by-epoch": curves.draw_heads, "contrasts": differences.draw_contrasts,
     "diversity": diversity.draw_diversity, "forest": differences.draw_forest,
-    "levels": differences.draw_levels, "level-curves": level_curves.draw_level_curves,
+    "levels": differences.draw_levels, "level-curves": curves.draw_level_curves,
     "measures": heads.draw_measures,
     "pca-weights": heads.draw_pca_weights, "alphas": heads.draw_alphas, "confidence": heads.draw_confidence,
     "changes": heads.draw_changes, "swaps": swaps.draw_swaps,

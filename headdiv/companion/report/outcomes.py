@@ -15,9 +15,8 @@ from headdiv.companion.experiments.outdated import outdated_among
 from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report import factors
 from headdiv.companion.report.contrasts import scores_of
-from headdiv.companion.report.factors import design_of
+from headdiv.companion.report.families import beside, design_of
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_unit
 from headdiv.companion.report.groups import Groups, judged_with, not_judged_yet
 from headdiv.companion.report.scale import data_title, scale, toy
@@ -130,9 +129,9 @@ class Outcome:
         if self.best is None:
             return NONE
         found = self.best.difference
-        beside = f" against the Transformer with the same {self.same}" if self.same else ""
+        plain = f" against the Transformer with the same {self.same}" if self.same else ""
         shown = signed(found.mean, self.digits, found.half) if found.mean else "equal"
-        return f"{shown}{beside}, {self.verdict(self.best)}"
+        return f"{shown}{plain}, {self.verdict(self.best)}"
 
     def finding(self) -> str:
         """What the variants' differences from the baseline say by their simultaneous intervals, in a sentence."""
@@ -198,7 +197,7 @@ def _outcome(profile: str, experiment: str, runs: list[RunResult]) -> Outcome:
     for run in runs:
         groups.setdefault(run.variant, []).append(run)
     values, reported = scores_of(groups, name), task.numbers()
-    others = factors.beside(task, values)
+    others = beside(task, values)
     if design:  # the Transformer's own rows at other levels are no methods
         others = {variant: plain for variant, plain in others.items() if variant not in design.plain.values()}
     model = scores_of(judged_with(profile, experiment), name)

@@ -20,7 +20,7 @@ from headdiv.companion.experiments.papers import BASELINE, PaperTask, data_table
 from headdiv.companion.experiments.parameters import audit
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import compared_scores, differences_of, scores_of, set_apart_by_score
-from headdiv.companion.report.factors import design_of, factor_data
+from headdiv.companion.report.families import family_data
 from headdiv.companion.report.formats import as_printed, enough, significant, with_intervals, with_unit
 from headdiv.companion.report.groups import (
     Groups,
@@ -33,7 +33,6 @@ from headdiv.companion.report.groups import (
     signature,
 )
 from headdiv.companion.report.headtohead import all_quiet, comparison_data
-from headdiv.companion.report.judged import judged_data
 from headdiv.companion.report.pruning import pruning_data
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.sources import sources_data
@@ -74,10 +73,8 @@ def table_data(profile: str, table: str) -> TableData:
     if table.endswith(OF_PRUNING):
         return pruning_data(profile, experiment_of_table(table))
     task = task_of(table)
-    if design_of(task):
-        return factor_data(profile, table)
-    if task.primary:
-        return judged_data(profile, table)
+    if task.families:
+        return family_data(profile, table)
     return (comparison_data if task.compares_outputs else results_data)(profile, table)
 
 

@@ -26,6 +26,7 @@ class Variant(Settings):
     """A row of a paper's table: the method that makes it, and what the paper reports."""
 
     label: str
+    level: float | None = Field(None, description="of the task's factor; labels end in it")
     method: dict[str, Any]
     model: dict[str, Any] = Field(default_factory=dict, description="sizes of this row alone")
     train: dict[str, Any] = Field(default_factory=dict, description="and settings of its training")
@@ -86,6 +87,25 @@ class Contrast(Settings):
     against: str
 
 
+class Factor(Settings):
+    """What the rows of a task differ in besides their method."""
+
+    name: str = Field(description="on axes")
+    same: str = Field(description="the Transformer with the same …")
+    tick: str = Field("{:g}", description="a level on an axis")
+    label: str = Field(description="and as rows' labels end")
+    logarithmic: bool = Field(False, description="the axis")
+
+    @property
+    def heading(self) -> str:
+        """Its name as a column's."""
+        return self.name.capitalize()
+
+    def at(self, level: float) -> str:
+        """A level as it stands on an axis and in a cell."""
+        return self.tick.format(level)
+
+
 class PaperTask(Table):
     """One task of a paper, and the table of its results."""
 
@@ -95,6 +115,10 @@ class PaperTask(Table):
     variants: dict[str, Variant]
     labels: dict[str, str] = Field(default_factory=dict, description="what variants are called that profiles define")
     compares_outputs: bool = Field(False, description="whether its table compares stored outputs text by text")
+    factor: Factor | None = Field(None, description="what levels are of")
+    families: list[Literal["baseline", "contrasts", "levels", "ends", "slope", "methods"]] = Field(
+        default_factory=list, description="the differences of its table (headdiv/companion/report/families.py)"
+    )
     primary: str = Field("", description="the score that decides by docs/contest.md, once all runs are there")
     control: str = Field("", description="a variant that has all of a method but what it does to the heads")
     contrasts: list[Contrast] = Field(default_factory=list, description="pairs of variants that differ in one thing")
@@ -110,7 +134,10 @@ class PaperTask(Table):
 
     def label(self, row: str) -> str:
         """See `Table`."""
-        return self.variants[row].label if row in self.variants else self.labels.get(row, row)
+        if row not in self.variants:
+            return self.labels.get(row, row)
+        label, level = self.variants[row].label, self.variants[row].level
+        return label if level is None else f"{label}, {self.factor.label.format(level)}"
 
     def step(self, column: str) -> float:
         """One unit of the last printed digit in a column; counts that are printed in full are exact: 0."""

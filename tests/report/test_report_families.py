@@ -7,11 +7,7 @@ from reported import metrics, put, worked_out, write_profile
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.report import figures, tables
-from headdiv.companion.report.factors import (
-    design_of,
-    effects,
-    slope_weights,
-)
+from headdiv.companion.report.families import design_of, families_of, scores_in_common, slope_weights
 from headdiv.companion.report.groups import by_variant
 from headdiv.companion.report.outcomes import outcomes, summary_text
 from headdiv.core.errors import DataError
@@ -55,39 +51,48 @@ def test_the_design_is_every_method_at_every_dropout():
     assert design_of(task_of("deacon/dissection")) is None
 
 
+def estimates(experiment, score, whole=False):
+    """Every family's differences, by the cells that name them."""
+    task, groups = task_of(experiment), by_variant("p", experiment)
+    scores = scores_in_common(task, groups, score, whole)
+    return {
+        name: dict(zip((row.names for row in family.rows), family.estimate(scores), strict=True))
+        for name, family in families_of(task, groups).items()
+    }
+
+
 def test_each_family_has_its_own_simultaneous_intervals():
     losses = store()
-    found = effects(DESIGN, by_variant("p", EXPERIMENT), "validation_nll_best")
+    found = estimates(EXPERIMENT, "validation_nll_best")
     pairs = [(method + end, "baseline" + end) for method in GAINS for end in ENDS.values()]
-    for one, (mean, half, _) in zip(found.gains.values(), worked_out(losses, *pairs).values(), strict=True):
+    gains = list(found["levels"].values())
+    for one, (mean, half, _) in zip(gains, worked_out(losses, *pairs).values(), strict=True):
         assert (one.mean, one.half) == pytest.approx((mean, half), rel=2e-2)
-    gains = list(found.gains.values())
-    for one, low, high in zip(found.changes.values(), gains[::3], gains[2::3], strict=True):
+    for one, low, high in zip(found["ends"].values(), gains[::3], gains[2::3], strict=True):
         assert one.mean == pytest.approx(low.mean - high.mean)
         assert one.error == pytest.approx(2**0.5 * low.error)  # of four means instead of two
     between = [(f"direct-8{end}", f"batch-norm{end}") for end in ENDS.values()]
-    for one, (mean, half, _) in zip(found.between.values(), worked_out(losses, *between).values(), strict=True):
+    for one, (mean, half, _) in zip(found["methods"].values(), worked_out(losses, *between).values(), strict=True):
         assert (one.mean, one.half) == pytest.approx((mean, half), rel=2e-2)
 
 
 def test_only_seeds_that_all_stored_variants_have_are_counted():
     store(but=[("direct-8-d3", 6)])
-    groups = by_variant("p", EXPERIMENT)
-    assert effects(DESIGN, groups, "bleu").seeds == [4, 5]
-    assert effects(DESIGN, {"baseline": groups["baseline"], "direct-8": groups["direct-8"]}, "bleu").seeds == [4, 5, 6]
+    groups, task = by_variant("p", EXPERIMENT), task_of(EXPERIMENT)
+    common = lambda groups: {tuple(of) for of in scores_in_common(task, groups, "bleu", False).values()}  # noqa: E731
+    assert common(groups) == {(4, 5)}
+    assert common({name: groups[name] for name in ("baseline", "direct-8")}) == {(4, 5, 6)}
     apart = {"baseline": groups["baseline"][:1], "direct-8": groups["direct-8"][1:]}
     with pytest.raises(DataError, match="expected a seed that all of them have"):
-        effects(DESIGN, apart, "bleu")
+        common(apart)
 
 
 def test_a_row_whose_score_varies_far_more_is_named_beside_the_score():
     store()
-    design = design_of(task_of(EXPERIMENT))
     for seed, bleu in zip((4, 5, 6), (10.0, 60.0, 20.0), strict=True):
         put(metrics("direct-8-d2", seed, experiment=EXPERIMENT, bleu=bleu, validation_nll_best=1.37 + 0.01 * seed))
-    found = effects(design, by_variant("p", EXPERIMENT), "bleu")
-    assert found.apart == {"direct-8-d2"}
-    assert [found.gains["Direct-8", level].freedom for level in LEVELS] == [14, 2, 14]
+    gains = estimates(EXPERIMENT, "bleu")["levels"]
+    assert [gains["Direct-8", str(level)].freedom for level in LEVELS] == [14, 2, 14]
     notes = " ".join(tables.table_data("p", EXPERIMENT).said)
     assert "Student's intervals, which are not simultaneous: Direct-8, dropout 0.2 (BLEU)." in notes
 
@@ -116,7 +121,7 @@ def test_the_table_has_models_differences_and_interactions():
     assert set(gains["Verdict"]) <= {"better", "as good", "undecided", "worse"}
     assert interactions["Method"].tolist() == list(DESIGN.methods)
     assert between["Dropout"].tolist() == ["0.1", "0.2", "0.3"]
-    assert "3 seeds (4, 5, 6)" in data.notes[0]
+    assert "Differences are of the seeds 4, 5, 6." in data.notes
 
 
 @pytest.mark.parametrize("seeds", [(4,), (4, 5, 6)])
@@ -147,7 +152,7 @@ def test_a_figure_of_the_first_two_runs_can_be_drawn():
 # ---- shares of data
 
 SHARES = "headtohead/shares"
-SHARE_ENDS = {0.1: "-10", 0.3: "-30", 1.0: ""}
+SHARE_ENDS = {10: "-10", 30: "-30", 100: ""}  # by percent
 
 
 def store_shares(project, gains, seeds=(4, 5, 6), methods=("direct-8",), but=(), noise=None, epochs=(2, 2, 2)):
@@ -158,7 +163,7 @@ def store_shares(project, gains, seeds=(4, 5, 6), methods=("direct-8",), but=(),
     for place, ((share, end), gain) in enumerate(zip(SHARE_ENDS.items(), gains, strict=True)):
         for number, method in enumerate(("baseline", *methods)):
             for seed in seeds:
-                loss = 2 - 0.3 * share + 0.01 * seed + gain * number
+                loss = 2 - 0.003 * share + 0.01 * seed + gain * number
                 loss += noise(number, place, seed) if noise else 0.0005 * ((7 * seed + len(method + end)) % 5)
                 if (method + end, seed) in but:
                     continue
@@ -177,8 +182,8 @@ def slopes_of(losses, method):
     return {seed: np.polyfit(np.log10(list(SHARE_ENDS)), [one[seed] for one in of], 1)[0] for seed in sorted(seeds)}
 
 
-def slopes_found(**options):
-    return effects(design_of(task_of(SHARES)).among(by_variant("p", SHARES)), by_variant("p", SHARES), **options)
+def slopes_found(score, whole=False):
+    return {method: one for (method,), one in estimates(SHARES, score, whole)["slope"].items()}
 
 
 def test_a_slope_is_the_least_squares_one_over_the_logarithm():
@@ -196,10 +201,10 @@ def test_slopes_are_of_each_model_and_seed_and_a_seed_without_a_share_is_no_seed
     slopes = {method: slopes_of(losses, method) for method in ("baseline", *methods)}
     assert [len(of) for of in slopes.values()] == [5, 5, 4]
     pairs = [(method, "baseline") for method in methods]
-    for one, (mean, half, error) in zip(found.changes.values(), worked_out(slopes, *pairs).values(), strict=True):
+    for one, (mean, half, error) in zip(found.values(), worked_out(slopes, *pairs).values(), strict=True):
         assert (one.mean, one.error) == pytest.approx((mean, error))
         assert one.half == pytest.approx(half, rel=2e-2)
-    assert [(one.count, one.freedom) for one in found.changes.values()] == [(5, 7), (4, 7)]
+    assert [(one.count, one.freedom) for one in found.values()] == [(5, 7), (4, 7)]
 
 
 def test_noise_that_leaves_the_slopes_of_the_seeds_as_they_are_changes_no_interval_of_slopes(project):
@@ -212,10 +217,10 @@ def test_noise_that_leaves_the_slopes_of_the_seeds_as_they_are_changes_no_interv
             0.001 * ((7 * seed + 3 * number + 2 * place) % 5) + size * bent[place] * ((3 * seed + 2 * number) % 5 - 2)
         )
         store_shares(project, (-0.05, -0.02, 0.0), seeds, noise=jitter)
-        seen.append(slopes_found(score="validation_nll_best"))
-    (quiet,), (loud,) = ((of.changes["DEACON, direct, m = 8"],) for of in seen)
+        seen.append(estimates(SHARES, "validation_nll_best"))
+    quiet, loud = (of["slope"]["DEACON, direct, m = 8",] for of in seen)
     assert (loud.mean, loud.half, loud.freedom) == pytest.approx((quiet.mean, quiet.half, quiet.freedom))
-    at_least = [of.gains["DEACON, direct, m = 8", 0.1] for of in seen]
+    at_least = [of["levels"]["DEACON, direct, m = 8", "10 %"] for of in seen]
     assert at_least[1].half > 5 * at_least[0].half
 
 
@@ -224,8 +229,7 @@ def test_a_model_whose_slopes_vary_far_more_is_named(project):
     noise = lambda number, place, seed: (200 if number == 5 else 1) * 0.001 * ((3 * seed + 5 * number + place) % 7)  # noqa: E731
     store_shares(project, (-0.05, -0.02, 0.0), seeds, methods, noise=noise)
     found = slopes_found(score="validation_nll_best")
-    assert "slope of MHM (mixing)" in found.apart
-    assert {name: one.freedom for name, one in found.changes.items() if one.freedom != 16} == {"MHM (mixing)": 4}
+    assert {name: one.freedom for name, one in found.items() if one.freedom != 16} == {"MHM (mixing)": 4}
     notes = " ".join(tables.table_data("p", SHARES).said)
     assert "slope of MHM (mixing) (Lowest validation loss)" in notes
 
@@ -233,7 +237,7 @@ def test_a_model_whose_slopes_vary_far_more_is_named(project):
 def test_shares_of_which_none_is_whole_have_no_slope(project):
     but = [(method + end, seed) for method in ("baseline", "direct-8") for end in ("-10", "-30") for seed in (4, 5, 6)]
     store_shares(project, (-0.05, -0.02, 0.0), but=but)
-    assert [one.count for one in slopes_found(score="bleu").changes.values()] == [0]
+    assert [one.count for one in slopes_found(score="bleu").values()] == [0]
     assert [*tables.table_data("p", SHARES).tables.values()][2]["BLEU"].tolist() == ["–"]
 
 
@@ -249,7 +253,7 @@ def test_shares_of_which_none_is_whole_have_no_slope(project):
 def test_gains_by_share_are_judged_at_each_share_and_have_a_slope(project, gains, verdicts):
     losses = store_shares(project, gains, epochs=(5, 3, 2))
     data = tables.table_data("p", SHARES)
-    assert [len(table) for table in data.tables.values()] == [6, 3, 1, 0]
+    assert [len(table) for table in data.tables.values()] == [6, 3, 1]
     assert [*data.tables.values()][1]["Verdict"].tolist() == verdicts
     assert [*data.tables.values()][1]["Share of the training pairs"].tolist() == ["10 %", "30 %", "100 %"]
     means = np.array([sum(of.values()) / len(of) for of in losses.values()])  # by share: the Transformer, Direct-8
@@ -258,7 +262,7 @@ def test_gains_by_share_are_judged_at_each_share_and_have_a_slope(project, gains
     assert float(shown) == pytest.approx(slope, abs=5.1e-4)
     assert "10 % or 30 % or all of 29,000 training pairs" in data.scale
     assert ", 2 to 5 epochs of batches" in data.scale
-    assert "slopes enter it as one slope for each model and seed" in data.notes[0]
+    assert "slopes enter it as one slope for each model and seed" in data.notes[1]
     figure = figures.draw("headtohead_shares", "p")
     loss, change, *_ = figure.axes
     assert loss.get_xlabel() == "share of the training pairs"
@@ -290,7 +294,7 @@ def test_a_seed_that_failed_is_missed_by_its_variant_alone(project):
     project.write_config("p", text.replace(f"{EXPERIMENT}:", f"{EXPERIMENT}:\n    failed: {{direct-8-d3: [6]}}"))
     data = tables.table_data("p", EXPERIMENT)
     assert "Verdict" in [*data.tables.values()][1]
-    assert "Differences are of 3 seeds (4, 5, 6). " in " ".join(data.notes)
+    assert "Differences are of the seeds 4, 5, 6." in data.notes
     expected = sum(losses["batch-norm"][seed] - losses["baseline"][seed] for seed in (4, 5, 6)) / 3
     numbers = data.numbers.set_index("variant")
     assert numbers.loc["batch-norm", "validation_nll_best_difference"] == pytest.approx(expected, abs=1e-3)
