@@ -1,4 +1,4 @@
-"""What a corpus cannot be made from is named before anything is trained, and nothing takes for ever."""
+"""What a corpus cannot be made from is named before anything is trained."""
 
 import pytest
 from faulty import put_pairs
@@ -7,8 +7,6 @@ from headdiv.companion.data.corpora import seq2seq
 from headdiv.companion.data.corpora.lm import load_lm
 from headdiv.companion.data.corpora.seq2seq import load_translation
 from headdiv.companion.data.data_config import LMData, TranslationData
-from headdiv.companion.data.tokenization import subwords
-from headdiv.companion.data.tokenization.bpe import train_bpe
 from headdiv.companion.experiments.running import train
 from headdiv.core.errors import ConfigError, DataError
 
@@ -69,11 +67,3 @@ def test_held_out_text_is_as_long_as_asked_for(folder):
         LMData(**options | {"context": 10**8})
     with pytest.raises(ValueError, match=r"examples: files are read as a stream"):
         LMData(**options, examples=3)
-
-
-@pytest.mark.parametrize(
-    "learn", [lambda text: train_bpe([text], 300), lambda text: subwords.train([text.split(" ")], 10)]
-)
-def test_an_encoding_is_not_learnt_from_a_word_without_an_end(learn):
-    with pytest.raises(DataError, match=r"^a word of 100,00\d characters in the training text: a byte-pair encoding"):
-        learn("ab ab ab " + "x" * 100_000)

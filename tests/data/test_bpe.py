@@ -1,9 +1,6 @@
 """Byte pair encoding: training that repeats, text that survives, and tokenisers of others."""
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from itertools import pairwise
@@ -73,17 +70,6 @@ def test_merges_as_their_literal_twin():
     assert json.loads(TRAINED)["model"]["merges"] == literal_merges(TEXTS, SIZE - SMALLEST)
 
 
-def test_training_repeats_in_another_process():
-    code = (
-        "import json, sys; from headdiv.companion.data.tokenization.bpe import train_bpe; "
-        f"print(train_bpe(iter(json.load(sys.stdin)), {SIZE}))"
-    )
-    env = os.environ | {"PYTHONHASHSEED": "1", "RAYON_NUM_THREADS": "2"}
-    options = {"env": env, "capture_output": True, "text": True, "check": True}
-    run = subprocess.run([sys.executable, "-c", code], input=json.dumps(TEXTS), **options)
-    assert run.stdout.rstrip("\n") == TRAINED
-
-
 def test_too_little_text_for_the_size():
     found = loaded(train_bpe(["ab ab"], SMALLEST + 1)).size
     assert found == 258  # the pair ab, seen twice
@@ -111,12 +97,9 @@ def test_the_mark_spelled_in_a_text_stays_text(text):
     assert BPE.decode(ids) == text
 
 
-def test_decoding_shows_the_mark_and_refuses_what_is_no_id():
+def test_decoding_shows_the_mark():
     (ids,) = BPE.encode_batch(["Crete"])
     assert BPE.decode([0, *ids, 0]) == "<|endoftext|>Crete<|endoftext|>"
-    for wrong in (-1, SIZE):
-        with pytest.raises(ValueError, match=f"id {wrong} is not in the vocabulary of {SIZE} entries"):
-            BPE.decode([*ids, wrong])
 
 
 # --- tokenisers of others ---
@@ -154,13 +137,6 @@ def test_added_tokens_are_dropped():
     assert bpe.decode(ids) == text
 
 
-def test_merges_and_type_as_older_files_write_them():
-    content = neox_like()
-    del content["model"]["type"]
-    content["model"]["merges"] = [" ".join(pair) for pair in content["model"]["merges"]]
-    assert loaded(content).encode_batch(TEXTS) == loaded(neox_like()).encode_batch(TEXTS)
-
-
 def test_nothing_is_cut_filled_up_or_put_around():
     content = neox_like()
     content["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
@@ -175,13 +151,11 @@ def test_nothing_is_cut_filled_up_or_put_around():
     assert loaded(content).encode_batch(TEXTS) == loaded(neox_like()).encode_batch(TEXTS)
 
 
-@pytest.mark.parametrize("unknown", [None, "[UNK]"])
-def test_an_encoding_that_loses_text_is_refused(unknown):
-    """As many are made: of words between white space, characters that it lacks left out or unknown."""
-    tokenizer = Tokenizer(models.BPE(unk_token=unknown))
+def test_an_encoding_that_loses_text_is_refused():
+    """As many are made: of words between white space."""
+    tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = [END_TEXT, unknown or END_TEXT]
-    tokenizer.train_from_iterator(TEXTS, trainers.BpeTrainer(special_tokens=special, show_progress=False))
+    tokenizer.train_from_iterator(TEXTS, trainers.BpeTrainer(special_tokens=[END_TEXT], show_progress=False))
     with fails("the encoding loses text, 'Crete\\n\\n  läuft\\t字 😀.' comes back as 'Crete "):
         loaded(tokenizer.to_str())
 
@@ -191,24 +165,15 @@ def test_a_text_may_be_normalised_first(normaliser):
     assert loaded(neox_like() | {"normalizer": normaliser}).size == SIZE
 
 
-GAP = "the ids of the BPE model's vocabulary are not 0, 1, 2, … without a gap"
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("{", "line 1: not valid JSON (Expecting property name"),
-        ({"model": {"type": "Unigram", "vocab": []}}, "found Unigram, expected a tokeniser whose"),
-        ({"model": {"type": "BPE", "merges": [], "vocab": {"a": 0, "b": 2}}}, GAP),
+        ({"model": {"type": "Unigram", "vocab": []}}, "found Unigram, expected a tokeniser whose model is of type BPE"),
         (without_end(neox_like()), f"the BPE model's vocabulary of {SIZE} entries lacks <|endoftext|>"),
-        (neox_like(ignore_merges=True) | {"pre_tokenizer": None},
-         "<|endoftext|> in a text is encoded as the special token, expected as ordinary characters"),
-        (neox_like(dropout=0.1), "the BPE model has dropout 0.1, expected none: it encodes at"),
-        (neox_like(unk_token="[UNK]", vocab={END_TEXT: 0}, merges=[]), "not a tokeniser in the form of Hugging Face "
-         "tokenizers (Unk token `[UNK]` not found in the vocabulary"),
         (neox_like(merges=[["no", "such"]]), "not a tokeniser in the form of Hugging Face tokenizers ("),
     ],
-)  # fmt: skip
+)
 def test_what_is_no_usable_tokeniser(content, message):
     with fails(message):
         loaded(content)

@@ -57,16 +57,9 @@ def test_a_split_dash_stands_for_one_character():
     assert tokenise_with_offsets("").starts.dtype == np.int32
 
 
-def test_control_characters_are_passed_over_inside_and_between_words():
-    assert pieces("\x00so\x00me \x01 wor\x07ds\x1fhere\x00") == [
-        ("some", "so\x00me"), ("words", "wor\x07ds"), ("here", "here"),
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("text", ["see DOTMULTI there", "DOTDOTMULTI", "fooDOTMULTI", "x\x00DOTMULTI"])
-def test_a_text_that_moses_rules_change_is_an_error(text):
+def test_a_text_that_moses_rules_change_is_an_error():
     with pytest.raises(DataError, match=r"the text cannot be aligned to its words: expected '.*' next, found '.*DOT"):
-        tokenise_with_offsets(text)
+        tokenise_with_offsets("see DOTMULTI there")
 
 
 def slow_places(text, words):

@@ -12,9 +12,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from headdiv.companion.data.tokenization.bpe import check_words
 from headdiv.companion.models.batching import SPECIALS, UNKNOWN
-from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 
 END_OF_WORD = "</w>"
@@ -61,13 +59,9 @@ class Subwords:
 
     @classmethod
     def load(cls, path: Path | str) -> Subwords:
-        """Read what `save` wrote. Raises DataError: the file is missing, or not in that form."""
+        """Read what `save` wrote."""
         content = read_json(path)
-        try:
-            merges = [(left, right) for left, right in (merge.split(" ") for merge in content["merges"])]
-            return cls(content["characters"], merges)
-        except Exception as error:  # the library raises nothing narrower
-            raise DataError(f"{path}: not an encoding as it is stored ({type(error).__name__}: {error})") from None
+        return cls(content["characters"], [tuple(merge.split(" ")) for merge in content["merges"]])
 
 
 def train(sentences: Iterable[Sequence[str]], merges: int) -> Subwords:
@@ -80,7 +74,7 @@ def train(sentences: Iterable[Sequence[str]], merges: int) -> Subwords:
     ends = sorted({word[-1] for sentence in words for word in sentence})
     alphabet = _alphabet(characters, ends)
     tokenizer = Tokenizer(models.BPE(end_of_word_suffix=END_OF_WORD))
-    splitter = tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     trainer = trainers.BpeTrainer(
         vocab_size=len(alphabet) + merges,
         min_frequency=SEEN,
@@ -89,8 +83,7 @@ def train(sentences: Iterable[Sequence[str]], merges: int) -> Subwords:
         end_of_word_suffix=END_OF_WORD,
         show_progress=False,
     )
-    lines = (check_words(" ".join(sentence), splitter) for sentence in words)
-    tokenizer.train_from_iterator(lines, trainer)
+    tokenizer.train_from_iterator(map(" ".join, words), trainer)
     found = json.loads(tokenizer.to_str())["model"]["merges"]
     # Two merges may make the same symbol, which is one entry only: there can be more merges than entries.
     return Subwords(characters, [(left, right) for left, right in found[:merges]])

@@ -1,16 +1,12 @@
-"""Text to words and back, without torch: the processes that share a large text begin at once."""
+"""Text to words and back."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
+import joblib
 import regex
 
 from headdiv.core.errors import DataError
@@ -74,36 +70,10 @@ def tokenize(
 
 
 def tokenize_all(lines: Sequence[str], language: str, **rules: Any) -> list[list[str]]:
-    """`tokenize` for many lines; from `PARALLEL` on by all processors where Moses rules, which are slow, are used.
-
-    The processes are this module's own: those of `multiprocessing` would run a user's script again, without an end
-    where it has no main guard.
-    """
-    rules |= {"language": language}
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if len(lines) < PARALLEL or processors == 1 or rules.get("tokenizer") == "spacy":
-        return [tokenize(line, **rules) for line in lines]
-    size = -(-len(lines) // processors)
-    shares = [lines[start : start + size] for start in range(0, len(lines), size)]
-    with ThreadPoolExecutor(processors) as pool:
-        return [words for share in pool.map(partial(_elsewhere, rules), shares) for words in share]
-
-
-def _elsewhere(rules: dict[str, Any], lines: Sequence[str]) -> list[list[str]]:
-    """`tokenize` of lines in a process of its own."""
-    command = [sys.executable, "-P", "-c", f"from {__name__} import _answer; _answer()"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
-    asked = json.dumps([rules, list(lines)])
-    done = subprocess.run(command, input=asked, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        why = done.stderr.strip().rpartition("\n")[2] or f"it ended with status {done.returncode}"
-        raise DataError(f"the process that tokenised {len(lines):,} lines failed: {why}")
-    return json.loads(done.stdout)
-
-
-def _answer() -> None:
-    rules, lines = json.load(sys.stdin)
-    json.dump([tokenize(line, **rules) for line in lines], sys.stdout)
+    """`tokenize` for many lines; from `PARALLEL` on by all processors, unless by spaCy, which is fast."""
+    if len(lines) < PARALLEL or rules.get("tokenizer") == "spacy":
+        return [tokenize(line, language, **rules) for line in lines]
+    return joblib.Parallel(n_jobs=-1)(joblib.delayed(tokenize)(line, language, **rules) for line in lines)
 
 
 def detokenize(words: Sequence[str], language: str, unescape: bool = False, tokenizer: str = "moses") -> str:
