@@ -38,7 +38,7 @@ from headdiv.companion.models.transformer import Transformer
 from headdiv.companion.tasks.base import vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import runtime
-from headdiv.methods.options import check_method
+from headdiv.methods import check_method
 from headdiv.nn.packing import pad_rows
 from headdiv.training.learner import Learner
 

@@ -5,12 +5,41 @@ import headdiv
 method = headdiv.make_method("deacon", m=8)
 attention = headdiv.MultiheadAttention(512, 8, method)
 
-`headdiv.companion` reproduces the papers; `headdiv.pretrained` is for Hugging Face models.
+`headdiv.pretrained` is for Hugging Face models; `headdiv.companion` reproduces the papers, and is imported by itself.
 """
 
-from headdiv.core import lazy as _lazy
+from headdiv import gha, integrations, plots, pretrained
+from headdiv.analysis.heads import ModelHeads
+from headdiv.analysis.masking import masked_heads
+from headdiv.methods.base import Method
+from headdiv.methods.drop_in import MultiheadAttention
+from headdiv.methods.registry import make_method, register
+from headdiv.nn.folding import fold
+from headdiv.nn.records import HeadRecord, record_heads
+from headdiv.pretrained.insertion import insert, inserted_modules, remove_method
+from headdiv.pretrained.measures import attach
+from headdiv.pretrained.saved import load
+from headdiv.training.trainer import Trainer
 
 __version__ = "0.2.0"
-
-# Names are listed in ``__init__.pyi``, for type checkers too; importing headdiv does not import torch.
-__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)
+__all__ = [
+    "HeadRecord",
+    "Method",
+    "ModelHeads",
+    "MultiheadAttention",
+    "Trainer",
+    "attach",
+    "fold",
+    "gha",
+    "insert",
+    "inserted_modules",
+    "integrations",
+    "load",
+    "make_method",
+    "masked_heads",
+    "plots",
+    "pretrained",
+    "record_heads",
+    "register",
+    "remove_method",
+]

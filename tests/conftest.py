@@ -139,10 +139,8 @@ def home(tmp_path_factory):
 def own_methods(monkeypatch):
     """Methods that the test registers are known in it alone."""
     from headdiv.methods import METHODS
-    from headdiv.methods.options import OPTIONS
 
-    for registry in (METHODS, OPTIONS):
-        monkeypatch.setattr(registry, "_added", dict(registry._added))
+    monkeypatch.setattr(METHODS, "_known", dict(METHODS._known))
 
 
 @pytest.fixture

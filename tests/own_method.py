@@ -11,9 +11,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 import headdiv
-from headdiv.methods.base import Method, ValidationSplit
-from headdiv.methods.options import MethodOptions
-from headdiv.methods.options.losses import no_values_to_compare
+from headdiv.methods.base import Method, MethodOptions, ValidationSplit
+from headdiv.methods.losses import no_values_to_compare
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.packing import AttentionLayout

@@ -21,7 +21,7 @@ def blocks(language: str, first: str = "") -> list[str]:
 
 def test_what_python_trains_is_stored(finished):
     shutil.rmtree(finished.home / "results")
-    (snippet,) = blocks("python", "import headdiv\n\nconfig =")
+    (snippet,) = blocks("python", "from headdiv import companion\n\nconfig =")
     exec(snippet.replace('"quick"', '"tiny"'))
     frame = headdiv.companion.runs_frame("tiny")
     assert set(frame["variant"]) == {"direct-8"}

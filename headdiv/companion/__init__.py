@@ -7,6 +7,19 @@ run = companion.train(config)
 companion.apply(run, "The old dog sees a small cat.")
 """
 
-from headdiv.core import lazy as _lazy
+from typing import Any
 
-__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__, "pipeline")
+import lazy_loader
+
+# Names are listed in ``__init__.pyi``, for type checkers too, and imported on first use: drawing takes seconds.
+_found, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    """A name of the stub; an ImportError names the extra where something is not installed."""
+    try:
+        return _found(name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("headdiv"):
+            raise
+        raise ImportError(f"{__name__}.{name} needs {error.name}: pip install 'headdiv[pipeline]'") from error

@@ -17,45 +17,35 @@ from headdiv.core import code
 from headdiv.core.errors import ConfigError, HeaddivError
 from headdiv.core.files import short_hash
 
-Value = TypeVar("Value")
+Value = TypeVar("Value", bound=type)
 
 log = logging.getLogger(__name__)
 
 
 class Registry(Mapping[str, Value]):
-    """A read-only mapping of names; only `add` extends it.
+    """A read-only mapping of names to classes; only `add` extends it.
 
     Entry points of installed packages are loaded when a name is first looked up; what they load registers itself.
 
     Args:
         group: of the entry points, such as "headdiv.methods"; errors name it too.
-        builtin: what is always there.
     """
 
-    def __init__(self, group: str, builtin: Mapping[str, Value]) -> None:
-        self.group, self._builtin, self._added = group, dict(builtin), {}
+    def __init__(self, group: str) -> None:
+        self.group = group
+        self._known: dict[str, Value] = {}
         self._searched = False
 
-    def add(self, name: str, value: Value) -> Value:
-        """Register ``value`` under ``name``. A class or object whose definition is run again replaces the old one.
+    def add(self, name: str, value: Value) -> None:
+        """Register a class under ``name``. One whose definition is run again replaces the old one.
 
         Raises:
-            ConfigError: the name is taken by something else.
+            ConfigError: the name is taken by another.
         """
-        taken = self._builtin.get(name, self._added.get(name))
-        if taken is not None and taken is not value and (name in self._builtin or _origin(taken) != _origin(value)):
-            raise ConfigError(
-                f"{name!r} cannot be registered in {self.group}: the name is taken by {'.'.join(_origin(taken))}"
-            )
-        if name not in self._builtin:
-            self._added[name] = value
-        return value
-
-    @property
-    def added(self) -> Mapping[str, Value]:
-        """What was not there from the beginning."""
-        self._all()
-        return self._added
+        taken = self._known.get(name, value)
+        if _origin(taken) != _origin(value):
+            raise ConfigError(f"{name!r} cannot be registered in {self.group}: the name is taken by {_origin(taken)}")
+        self._known[name] = value
 
     def _all(self) -> dict[str, Value]:
         if not self._searched:
@@ -63,7 +53,7 @@ class Registry(Mapping[str, Value]):
             for point in entry_points(group=self.group):
                 with _named(f"entry point {point.name} = {point.value}"):
                     point.load()
-        return self._builtin | self._added
+        return self._known
 
     def __getitem__(self, name: str) -> Value:
         return self._all()[name]
@@ -75,10 +65,8 @@ class Registry(Mapping[str, Value]):
         return len(self._all())
 
 
-def _origin(value: object) -> tuple[str, str]:
-    """Module and name of a class, or of an object's class."""
-    kind = value if isinstance(value, type) else type(value)
-    return kind.__module__, kind.__qualname__
+def _origin(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def load_plugin(path: Path) -> ModuleType:

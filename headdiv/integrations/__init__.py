@@ -1,5 +1,5 @@
 """Methods in Lightning's training; `headdiv.pretrained.Trainer` is transformers' own trainer with a method."""
 
-from headdiv.core import lazy as _lazy
+from headdiv.integrations.lightning import LightningHooks, lightning_callback
 
-__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__)
+__all__ = ["LightningHooks", "lightning_callback"]

@@ -1,20 +1,38 @@
 """The methods: what each changes in attention, loss or update. `headdiv.methods.base` says how to add one."""
 
-from __future__ import annotations
+from headdiv.methods import (  # each registers itself
+    combined,
+    deacon,
+    differential,
+    drop_head,
+    gated,
+    head_scale,
+    homeostasis,
+    losses,
+    mixing,
+    moa,
+    moh,
+    rotation,
+    talking_heads,
+)
+from headdiv.methods.registry import METHODS, check_method, make_method, stored_method
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from headdiv.methods.options import check_method, stored_method
-    from headdiv.methods.registry import METHODS, make_method
-
-__all__ = ["METHODS", "check_method", "make_method", "stored_method"]
-
-
-def __getattr__(name: str) -> Any:
-    """Look up a name on first use: `headdiv.methods.options` is imported without torch."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = "options" if name in ("check_method", "stored_method") else "registry"
-    return getattr(importlib.import_module(f"headdiv.methods.{module}"), name)
+__all__ = [
+    "METHODS",
+    "check_method",
+    "combined",
+    "deacon",
+    "differential",
+    "drop_head",
+    "gated",
+    "head_scale",
+    "homeostasis",
+    "losses",
+    "make_method",
+    "mixing",
+    "moa",
+    "moh",
+    "rotation",
+    "stored_method",
+    "talking_heads",
+]

@@ -1,7 +1,15 @@
 """What a method may change in a model and in its training, and how to add one.
 
-A method is a subclass of `Method`, with a class of ``Options`` if it has any. Every hook has a default that does
-nothing; override those that the method needs.
+A method is a subclass of `Method` under a name, with a nested class of ``Options`` if it has any, and `register`:
+
+    @headdiv.register
+    class PushApart(headdiv.Method):
+        name = "push-apart"
+
+        class Options(headdiv.Method.Options):
+            weight: float = 0.1
+
+Every hook has a default that does nothing; override those that the method needs.
 
     configuration   `Options`, with what does not fit a model's sizes or another method
     the model       `output_stage`, `before_output` or, for the method's own module, `attention`; `block_output`
@@ -18,15 +26,11 @@ runs in every task's model and in the drop-in, and what it records is measured. 
 through in front of its output projection, with the layout of the rows, (T, H·K), `PackedLayout` -> (T, H·K).
 
 Every method works in combinations: `headdiv.methods.combined` says how the hooks of several become one.
-
-A method from elsewhere is one file that calls `headdiv.register`; `tests/own_method.py` is an example. A method in
-headdiv is one file here, and a line each in the tables of `headdiv.methods.options.table` and
-`headdiv.methods.registry`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -36,15 +40,69 @@ from torch import Tensor, nn
 from headdiv.analysis.similarity import Observed
 from headdiv.core.arguments import Item, must_be_progress
 from headdiv.core.errors import ConfigError, TrainingError
-from headdiv.core.settings import check
-from headdiv.methods.options import CombinedOptions, MethodOptions
-from headdiv.methods.options.base import HOOKS
+from headdiv.core.settings import Place, Settings, Source, check, config_error
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.records import HeadModule, HeadRecord, attention_modules
-from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, BlockSpec, Kind
+from headdiv.nn.records import HeadModule, HeadRecord
+from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, BlockSpec, Kind, Sizes
 
+AttentionHook = Literal["before_output", "output_stage", "attention"]
+HOOKS: tuple[AttentionHook, ...] = ("before_output", "output_stage", "attention")
 RequiredRecords = Literal["nothing", "heads", "weights"]
+
+
+class MethodOptions(Settings):
+    """A method's keys in a configuration, besides its name: `Method.Options`, from which a method's own derive."""
+
+    label: ClassVar[str] = ""  # the method's name in figures; its registered name where empty
+    builds: ClassVar[frozenset[AttentionHook]] = frozenset()  # the method's hooks that change attention modules
+    repeatable: ClassVar[bool] = False  # whether a combination may list the method twice, with different options
+    part_names: ClassVar[Mapping[str, str]] = {}  # names under which its parts are looked up: how each is written
+
+    def check(self, model: Sizes) -> tuple[str, str] | None:
+        """What is wrong with these options for a model of these sizes (key, with dots, and sentence), or None.
+
+        `Sizes` alone does not say how many layers there are.
+        """
+        return None
+
+    def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
+        """Why this method cannot be combined with ``other``, as a sentence with both names; None if it can."""
+        return None
+
+    @property
+    def observes_heads(self) -> bool:
+        """Whether the method observes the heads between epochs: a trainer then needs held-out batches."""
+        return False
+
+    def hooks_for(self, kind: Kind) -> frozenset[AttentionHook]:
+        """Which hooks change attention modules of this kind: `builds`, if the option ``kinds`` is absent or has it.
+
+        Two methods with the same hook cannot be combined.
+        """
+        return self.builds if kind in getattr(self, "kinds", ATTENTION_KINDS) else frozenset()
+
+    @property
+    def builds_modules(self) -> bool:
+        """Whether the method builds its own attention modules, not ordinary heads with something after them."""
+        return any("attention" in self.hooks_for(kind) for kind in ATTENTION_KINDS)
+
+    def complete(self, model: Sizes, at: Place = (), source: Source | None = None) -> dict[str, Any]:
+        """All options as plain data, checked against the model's sizes.
+
+        Raises:
+            ConfigError: what `check` finds.
+        """
+        if problem := self.check(model):
+            key, what = problem
+            keys = (int(part) if part.isdigit() else part for part in key.split("."))
+            raise config_error((*at, *keys), what, source)
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Complete options as results keep them; a run's hash is computed from them."""
+        return options
 
 
 @dataclass(frozen=True)
@@ -72,6 +130,7 @@ class ValidationSplit:
 class Method:
     """The plain Transformer. A method overrides what it needs; one object belongs to one model."""
 
+    name: ClassVar[str]  # in configurations, for `register`
     Options: ClassVar[type[MethodOptions]] = MethodOptions  # the method's own keys in a configuration
 
     options: Any  # an ``Options``
@@ -91,14 +150,14 @@ class Method:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in options.items())})"
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give each method a class of options that knows which hooks of attention the method overrides."""
+        """Give each method a class of options of its own, which knows the hooks of attention that it overrides."""
         super().__init_subclass__(**kwargs)
         if not issubclass(cls.Options, MethodOptions):
             raise ConfigError(f"{cls.__name__}.Options: found {cls.Options!r}, expected a class after Method.Options")
-        builds = frozenset(hook for hook in HOOKS if getattr(cls, hook) is not getattr(Method, hook))
-        if "Options" not in vars(cls) or cls.Options.builds != builds:
+        if cls.Options.__qualname__ != f"{cls.__qualname__}.Options":  # inherited, or another method's
             named = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.Options"}
-            cls.Options = type("Options", (cls.Options,), {**named, "__doc__": cls.Options.__doc__, "builds": builds})
+            cls.Options = type("Options", (cls.Options,), {**named, "__doc__": cls.Options.__doc__})
+        cls.Options.builds = frozenset(hook for hook in HOOKS if getattr(cls, hook) is not getattr(Method, hook))
 
     # ---- the model
 
@@ -191,15 +250,6 @@ class Method:
             validation: the validation split; None: from the parameters alone.
         """
         return {}
-
-
-def refuse_no_attention(options: MethodOptions, model: nn.Module) -> None:
-    """Raise a TrainingError where a method changes attention modules and the model has none of those kinds."""
-    if isinstance(options, CombinedOptions):
-        for part in options.parts().values():
-            refuse_no_attention(part, model)
-    elif kinds := tuple(kind for kind in ATTENTION_KINDS if options.hooks_for(kind)):
-        of_kinds(attention_modules(model), kinds)
 
 
 WithSpec = TypeVar("WithSpec", bound=HeadRecord | HeadModule)

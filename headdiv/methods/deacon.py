@@ -18,9 +18,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import column_correlations, column_cosines, mean_off_diagonal
@@ -29,6 +30,7 @@ from headdiv.core.arguments import must_be_progress
 from headdiv.core.errors import TrainingError
 from headdiv.core.modules import active_modules
 from headdiv.core.precision import at_least_float32, full_precision
+from headdiv.core.settings import hash_neutral
 from headdiv.core.tracing import is_recomputing, is_transformed
 from headdiv.gha import (
     Moments,
@@ -41,11 +43,19 @@ from headdiv.gha import (
     sanger_rule,
 )
 from headdiv.methods.base import Method, ValidationSplit
-from headdiv.methods.options.modules import DeaconOptions, nonlinear_inputs
+from headdiv.methods.head_scale import unused_scale
+from headdiv.methods.registry import register
 from headdiv.nn.batch_norm import BatchNorm, normalisation, scale_and_shift
 from headdiv.nn.linear import Linear, linear, weight_is_all
 from headdiv.nn.records import attention_modules, keyed_by_place
-from headdiv.nn.sizes import AttentionSpec
+from headdiv.nn.sizes import AttentionSpec, Normalisation, Sizes
+
+Architecture = Literal["direct", "average", "nonlinear"]
+
+
+def nonlinear_inputs(heads: int) -> int:
+    """Inputs of the PCA layer, k = h + h(h + 1)/2: the heads, and products of two with repetition."""
+    return heads * (heads + 3) // 2
 
 
 class PCAOutput(nn.Module):
@@ -198,11 +208,47 @@ class NonLinearOutput(PCAOutput):
 OUTPUTS: dict[str, type[PCAOutput]] = {"direct": DirectOutput, "average": AverageOutput, "nonlinear": NonLinearOutput}
 
 
+@register
 class Deacon(Method):
     """The method: one `PCAOutput` for each attention module, all updated together after each backward pass."""
 
-    Options = DeaconOptions
-    options: DeaconOptions
+    name = "deacon"
+
+    class Options(Method.Options):
+        """Defaults are the paper's (section 5.1)."""
+
+        label = "DEACON"
+        architecture: Architecture = "direct"
+        m: int = Field(ge=1, description="retained components, at most k inputs of the PCA layer")
+        delta_p: float = Field(0.2, gt=0, description="δP, length of every step of w")
+        delta_p_schedule: Literal["constant", "linear"] = Field(
+            "constant", description="the paper's constant, or falling to 0 in a line so that w comes to rest"
+        )
+        xi: float = Field(0.8, gt=0, lt=1, description="ξ, share of the steepest descent that is demanded")
+        gha_steps: int = Field(500, ge=1, description="i, iterations of the inner loop")
+        direction: Literal["gha", "sanger", "eigenvectors"] = Field(
+            "gha",
+            description="F: displacement of the inner loop; one step of Eq. 14; or towards the exact components",
+        )
+        # To take the method apart; the paper has none of these.
+        update: Literal["hebbian", "optimiser", "frozen"] = hash_neutral(
+            "hebbian", description="what trains w: DEACON's rule, the optimiser like all else, or nothing"
+        )
+        update_every: int = hash_neutral(1, ge=1, description="w moves at every so many steps")
+        normalisation: Normalisation = hash_neutral("batch", description="of the heads, in front of the PCA layer")
+        batch_norm_scale: float = hash_neutral(1.0, gt=0, description="γ of the normalisation at the start")
+
+        def check(self, model: Sizes) -> tuple[str, str] | None:
+            """No more outputs of the PCA layer than inputs; products of heads need batch normalisation; γ needs one."""
+            if self.architecture == "nonlinear" and self.normalisation != "batch":
+                return "normalisation", f"expected 'batch' in the nonlinear architecture, found {self.normalisation!r}"
+            k = nonlinear_inputs(model.heads) if self.architecture == "nonlinear" else model.heads
+            if self.m <= k:
+                return unused_scale(self.normalisation, self.batch_norm_scale)
+            layer = f"the PCA layer ({self.architecture} architecture, {model.heads} heads)"
+            return "m", f"{self.m} is more than the k = {k} inputs of {layer}"
+
+    options: Options
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
         """The architecture's output stage."""

@@ -21,19 +21,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.methods.base import Method
-from headdiv.methods.options.modules import DifferentialOptions
+from headdiv.methods.base import Method, MethodOptions
+from headdiv.methods.losses import no_shares_of_attention
+from headdiv.methods.registry import register
 from headdiv.nn.caches import Cache
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import AttentionLayout, PackedLayout
 from headdiv.nn.records import attention_modules
-from headdiv.nn.sizes import AttentionSpec
+from headdiv.nn.sizes import AttentionSpec, Sizes
 
 
 class DifferentialAttention(MultiHeadAttention):
@@ -105,11 +108,30 @@ class DifferentialAttention(MultiHeadAttention):
         return ((1 - self.start) * normed).flatten(1).to(heads.dtype)
 
 
+@register
 class Differential(Method):
     """The method: a `DifferentialAttention` in each position."""
 
-    Options = DifferentialOptions
-    options: DifferentialOptions
+    name = "differential"
+
+    class Options(Method.Options):
+        """The paper's."""
+
+        heads: Literal["halved", "kept"] = Field("halved", description="how head dimensions are made up for")
+
+        def check(self, model: Sizes) -> tuple[str, str] | None:
+            """What is halved must be even."""
+            halved = self.heads == "halved"
+            number, what = (model.heads, "heads") if halved else (model.d_model // model.heads, "units of a head")
+            if number % 2:
+                return "heads", f"{self.heads!r} needs an even number of {what}, found {number}"
+            return None
+
+        def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
+            """Differences of weights can be negative."""
+            return no_shares_of_attention(other, name, others_name)
+
+    options: Options
 
     def attention(self, spec: AttentionSpec) -> DifferentialAttention:
         """See `Method`."""

@@ -13,12 +13,13 @@ Letters: B sentences, T rows, H heads, K head width.
 from __future__ import annotations
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.core.arguments import must_be_progress
 from headdiv.core.modules import active_modules
 from headdiv.methods.base import Method
-from headdiv.methods.options.modules import DropHeadOptions
+from headdiv.methods.registry import register
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
 from headdiv.nn.sizes import AttentionSpec
@@ -66,11 +67,21 @@ class DropHeadAttention(MultiHeadAttention):
         return drop_heads(heads, self.rate, self.spec.heads, side)
 
 
+@register
 class DropHead(Method):
     """The method: a `DropHeadAttention` in each position, whose rate follows the schedule."""
 
-    Options = DropHeadOptions
-    options: DropHeadOptions
+    name = "drop-head"
+
+    class Options(Method.Options):
+        """A V from and to 0.2; ``turn: 0`` rises from 0 throughout."""
+
+        label = "DropHead"
+        start: float = Field(0.2, ge=0, lt=1, description="rate at the start")
+        turn: float = Field(0.1, ge=0, lt=1, description="share of the training at which the rate is 0")
+        end: float = Field(0.2, ge=0, lt=1, description="rate at the end")
+
+    options: Options
 
     def rate(self, progress: float) -> float:
         """The rate at this fraction of the training, from 0 to 1."""

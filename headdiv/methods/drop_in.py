@@ -30,8 +30,8 @@ from headdiv.core.tensors import equal, one_to_autograd
 from headdiv.core.tracing import is_traced
 from headdiv.methods.base import Method, acts_on_block
 from headdiv.methods.combined import parts_of
-from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import make_method
+from headdiv.methods.rotation import SwappingMethod
 from headdiv.nn.folding import fold
 from headdiv.nn.linear import LINEAR, WeightAndBias
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -143,7 +143,7 @@ class MultiheadAttention(nn.Module):
             _initialise(self.attention)
         if add_bias_kv or add_zero_attn or (self.kdim, self.vdim) != (embed_dim, embed_dim):
             if not isinstance(self.attention, MultiHeadAttention) or any(
-                isinstance(part.options, SwapOptions) for part in parts_of(method)
+                isinstance(part, SwappingMethod) for part in parts_of(method)
             ):
                 raise ValueError(
                     f"kdim, vdim, add_bias_kv, add_zero_attn: expected None and False, since {method!r} needs one "

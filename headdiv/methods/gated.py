@@ -11,11 +11,14 @@ Letters: T rows, D model width, H heads, K head width.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from headdiv.methods.base import Method
-from headdiv.methods.options.modules import GatedOptions
+from headdiv.methods.registry import register
 from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedLayout
@@ -42,11 +45,18 @@ class GatedAttention(MultiHeadAttention):
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates).flatten(1)
 
 
+@register
 class Gated(Method):
     """The method: a `GatedAttention` in each position."""
 
-    Options = GatedOptions
-    options: GatedOptions
+    name = "gated"
+
+    class Options(Method.Options):
+        """The paper's best variant."""
+
+        gates: Literal["elementwise", "headwise"] = Field("elementwise", description="a gate for each unit, or head")
+
+    options: Options
 
     def attention(self, spec: AttentionSpec) -> GatedAttention:
         """See `Method`."""

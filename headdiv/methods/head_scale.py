@@ -8,19 +8,27 @@ from the same names. A gate is one number for each head of each attention module
 from __future__ import annotations
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.methods.base import Method
-from headdiv.methods.options.modules import HeadScaleOptions
+from headdiv.methods.registry import register
 from headdiv.nn.batch_norm import normalisation
 from headdiv.nn.linear import WeightAndBias, linear
-from headdiv.nn.sizes import AttentionSpec
+from headdiv.nn.sizes import AttentionSpec, Normalisation, Sizes
+
+
+def unused_scale(kind: Normalisation, scale: float) -> tuple[str, str] | None:
+    """The key and the sentence for a γ that scales nothing, for `check`; None: it has an effect, or is 1."""
+    if kind == "none" and scale != 1:
+        return "batch_norm_scale", f"{scale} scales nothing, as normalisation is 'none'"
+    return None
 
 
 class ScaledOutput(WeightAndBias):
     """W^O on normalised and gated heads."""
 
-    def __init__(self, spec: AttentionSpec, options: HeadScaleOptions) -> None:
+    def __init__(self, spec: AttentionSpec, options: HeadScale.Options) -> None:
         width = spec.heads * spec.d_head
         super().__init__(width, spec.d_model)
         self.heads, self.first_scale = spec.heads, options.output_scale
@@ -61,11 +69,25 @@ class ScaledOutput(WeightAndBias):
         return linear(self.norm(z), weight, self.bias)
 
 
+@register
 class HeadScale(Method):
     """The method: a `ScaledOutput` in each attention module."""
 
-    Options = HeadScaleOptions
-    options: HeadScaleOptions
+    name = "head-scale"
+
+    class Options(Method.Options):
+        """By default the baseline."""
+
+        normalisation: Normalisation = Field("none", description="of the heads, in front of W^O")
+        batch_norm_scale: float = Field(1.0, gt=0, description="γ of the normalisation at the start")
+        output_scale: float = Field(1.0, gt=0, description="W^O at the start, in units of the baseline's")
+        gate: float | None = Field(None, gt=0, description="a learned factor of each head, at the start; null: none")
+
+        def check(self, model: Sizes) -> tuple[str, str] | None:
+            """γ belongs to a normalisation."""
+            return unused_scale(self.normalisation, self.batch_norm_scale)
+
+    options: Options
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
         """W^O with what is in front of it."""

@@ -23,20 +23,25 @@ Letters: T rows, G groups (H heads, or 1), n units of a group (K or D), D model 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from headdiv.core import distributed
 from headdiv.core.modules import active_modules
 from headdiv.core.tracing import is_recomputing
-from headdiv.methods.base import Method, ValidationSplit
-from headdiv.methods.kwta import boost, keep_probabilities, sampled, winners
-from headdiv.methods.options.modules import KWTA, HomeostasisOptions, Mechanism, survivors
+from headdiv.methods.base import AttentionHook, Method, ValidationSplit
+from headdiv.methods.kwta import HIGHEST, LOWEST, Interpretation, boost, keep_probabilities, sampled, survivors, winners
+from headdiv.methods.registry import register
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.records import attention_modules, keyed_by_place
-from headdiv.nn.sizes import AttentionSpec, BlockSpec
+from headdiv.nn.sizes import AttentionSpec, BlockSpec, Kind, Sizes
+
+Mechanism = Literal["none", "dropout", "kwta", "rfb-kwta", "smart"]
+KWTA: tuple[Mechanism, ...] = ("kwta", "rfb-kwta")
 
 
 class Inhibition(nn.Module):
@@ -64,7 +69,7 @@ class Inhibition(nn.Module):
         units: int,
         s: float,
         q: int,
-        options: HomeostasisOptions,
+        options: Homeostasis.Options,
     ) -> None:
         super().__init__()
         self.mechanism, self.spec, self.options = mechanism, spec, options
@@ -141,11 +146,70 @@ def inhibitions(model: nn.Module) -> list[Inhibition]:
     return list(active_modules(model, Inhibition).values())
 
 
+@register
 class Homeostasis(Method):
     """The method: a mechanism before each W^O, at each block's output, or both."""
 
-    Options = HomeostasisOptions
-    options: HomeostasisOptions
+    name = "homeostasis"
+
+    class Options(Method.Options):
+        """By default the paper's best model, (D) of Table 3; where only one mechanism is named, the other is none."""
+
+        part_names: ClassVar[Mapping[str, str]] = {
+            **{name: f"attention: {name}" for name in ("kwta", "rfb-kwta", "smart")},
+            "smart-inhibition": "attention: smart, block: smart",
+        }
+
+        attention: Mechanism = Field("none", description="on the heads, before W^O")
+        block: Mechanism = Field("none", description="on the output of each layer, after its last norm")
+        s_att: float = Field(0.9, gt=0, lt=1, description="share of a head's units that stay active")
+        s_bo: float = Field(0.9, gt=0, lt=1, description="share of a block's units that stay active")
+        q_att: int = Field(256, ge=1, description="training steps whose activations are counted, at the heads…")
+        q_bo: int = Field(16, ge=1, description="…and at the blocks")
+        dropout: float = Field(0.1, ge=0, lt=1, description="rate where the mechanism is dropout")
+        kinds: tuple[Kind, ...] = Field(
+            ("encoder", "decoder"), min_length=1, description="kinds of attention; the paper names self-attention alone"
+        )
+        masked: Literal["boosted", "plain"] = Field(
+            "boosted", description="rfb-kwta: which values the winners pass on; the paper leaves it open"
+        )
+        reading: Interpretation = Field(
+            "inhibition", description="smart: what Eq. 7 is the probability of (see `kwta.keep_probabilities`)"
+        )
+        delta: float = Field(0.0, ge=0, description="smart: δ of Eq. 8, for which the paper has no number")
+        kwta_evaluation: Literal["active", "inactive"] = Field("active", description="kwta and rfb-kwta at evaluation")
+        smart_evaluation: Literal["identity", "expectation"] = Field(
+            "identity", description="smart at evaluation: all units, or each times its probability of being kept"
+        )
+
+        @model_validator(mode="before")
+        @classmethod
+        def _best_where_none_is_named(cls, values: Any) -> Any:
+            named = not isinstance(values, dict) or {"attention", "block"} & values.keys()
+            return values if named else {**values, "attention": "smart", "block": "smart"}
+
+        def check(self, model: Sizes) -> tuple[str, str] | None:
+            """Some mechanism, with at least one unit that stays and probabilities that Eq. 8 can reach."""
+            if self.attention == self.block == "none":
+                return "attention", "'none', and block is 'none' too; that is the method 'baseline'"
+            checks = (
+                ("s_att", self.attention, self.s_att, model.d_model // model.heads, "a head"),
+                ("s_bo", self.block, self.s_bo, model.d_model, "a block's output"),
+            )
+            for key, mechanism, s, units, of in checks:
+                if mechanism in KWTA and survivors(units, s) < 1:
+                    return key, f"{s} keeps no unit: {of} has {units}, and round(s·{units}) must be at least 1"
+                if mechanism in KWTA and survivors(units, s) == units:
+                    return key, f"{s} keeps all units: {of} has {units}, and round(s·{units}) must be less"
+                if mechanism == "smart" and not LOWEST <= s <= HIGHEST:
+                    return key, f"{s} is no median that smart inhibition can have: from {LOWEST} to {HIGHEST}"
+            return None
+
+        def hooks_for(self, kind: Kind) -> frozenset[AttentionHook]:
+            """No hooks of attention where only blocks are inhibited."""
+            return frozenset() if self.attention == "none" else super().hooks_for(kind)
+
+    options: Options
 
     def before_output(self, spec: AttentionSpec) -> nn.Module:
         """The heads' mechanism."""

@@ -5,15 +5,23 @@ Letters: T rows, G groups (the heads; one at a block's output), n units of a gro
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from headdiv.core.precision import at_least_float32
 from headdiv.core.tracing import is_traced
-from headdiv.methods.options.modules import HIGHEST, LOWEST, Interpretation
 
+Interpretation = Literal["inhibition", "inverted", "printed"]  # of Eq. 7
+HIGHEST, LOWEST = 0.99, 0.01  # a and b of Eq. 7: the largest and the smallest probability
 EXPONENT = 0.83
+
+
+def survivors(units: int, s: float) -> int:
+    """kWTA's k = round(s·n); halves go to the even number, as Python rounds."""
+    return round(s * units)
 
 
 def winners(x: Tensor, k: int) -> Tensor:

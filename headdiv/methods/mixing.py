@@ -16,9 +16,10 @@ Letters: T rows, H heads (h), K head width, D model width.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.core import distributed
@@ -27,10 +28,10 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.modules import active_modules
 from headdiv.core.precision import at_least_float32
 from headdiv.methods.base import Method, ValidationSplit, groups, of_kinds
-from headdiv.methods.options.modules import MixingOptions
+from headdiv.methods.registry import register
 from headdiv.nn.linear import WeightAndBias, linear
 from headdiv.nn.records import HeadRecord, attention_modules, keyed_by_place
-from headdiv.nn.sizes import AttentionSpec
+from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind
 
 
 class MixingOutput(WeightAndBias):
@@ -72,11 +73,26 @@ def nuclear_norms(alphas: Tensor) -> Tensor:
     return values.sum(-1) + 0 * alphas.detach().sum((-2, -1))
 
 
+@register
 class Mixing(Method):
     """The method: a `MixingOutput` in each attention module."""
 
-    Options = MixingOptions
-    options: MixingOptions
+    name = "mixing"
+
+    class Options(Method.Options):
+        """Defaults are those of the authors' code."""
+
+        start: float = Field(0.31, ge=0, le=1, description="P, share of the training until which A is frozen")
+        gamma: float = Field(40.0, ge=0, description="γ; 0: no loss on A")
+        growth: float = Field(1e-4, ge=0, description="Δr")
+        former: Literal["written", "coded"] = Field(
+            "written", description="Θ0: before the last step, or the current parameters; the gradient is the same"
+        )
+        kinds: tuple[Kind, ...] = Field(
+            ATTENTION_KINDS, min_length=1, description="kinds of attention whose heads are mixed"
+        )
+
+    options: Options
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
         """W^O on a mixture of heads."""

@@ -22,25 +22,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headdiv.core.arguments import must_be_count
 from headdiv.core.precision import autocast
+from headdiv.core.settings import hash_neutral
 from headdiv.core.tracing import is_transformed
-from headdiv.methods.base import Method, RequiredRecords, ValidationSplit
-from headdiv.methods.options.modules import MoaOptions
-from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
+from headdiv.methods.base import Method, MethodOptions, RequiredRecords, ValidationSplit
+from headdiv.methods.losses import no_values_to_compare
+from headdiv.methods.registry import register
+from headdiv.methods.routing import Renormalise, RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.linear import Linear
 from headdiv.nn.packing import AttentionLayout, one_token_each
 from headdiv.nn.records import HeadRecord
-from headdiv.nn.sizes import AttentionSpec
+from headdiv.nn.sizes import AttentionSpec, Sizes
 
 # ---- products with the chosen experts' matrices
 
@@ -234,11 +237,50 @@ def _one_type(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 # ---- the method
 
 
+@register
 class Moa(Method):
     """The method: a `MixtureAttention` in each position, and the losses of their routers."""
 
-    Options = MoaOptions
-    options: MoaOptions
+    name = "moa"
+
+    class Options(Method.Options):
+        """Weights of the losses and gates are those of the authors' code."""
+
+        label = "Mixture of attention heads"
+        experts: int = Field(ge=1, description="E, heads of a module to choose from")
+        k: int = Field(ge=1, description="heads of each token, at most E")
+        d_head: int | None = Field(None, ge=1, description="width of a head; null: d_model / heads")
+        balance: float = Field(0.01, ge=0, description="weight of the load-balancing loss")
+        z: float = Field(0.001, ge=0, description="weight of the z-loss")
+        cv: float = Field(0.0, ge=0, description="weight of the squared coefficient of variation of the importance")
+        added: Literal["mean", "sum"] = Field(
+            "mean", description="to the mean loss of a prediction; or, as coded, to the sum over a batch's predictions"
+        )
+        noisy: bool = Field(False, description="noise on the router's logits in training (Eqs. 2 and 3)")
+        noise_floor: float = hash_neutral(
+            0.0, ge=0, description="added to the noise's size; 0.01 as coded, where Eq. 3 has nothing"
+        )
+        renormalise: Renormalise = Field(
+            False,
+            description="the gates of a token sum to 1 (Eq. 2); detached: their sum is a constant for the gradient",
+        )
+
+        def check(self, model: Sizes) -> tuple[str, str] | None:
+            """No more choices than experts, and gates that can learn."""
+            if self.k > self.experts:
+                return "k", f"{self.k} is more than the {self.experts} experts to choose from"
+            if self.renormalise is True and self.k == 1:
+                what = "with k = 1 every gate is 1 and the router learns nothing from the task; expected k ≥ 2"
+                return "renormalise", what
+            if self.noise_floor and not self.noisy:
+                return "noise_floor", "there is no noise; expected noisy: true"
+            return None
+
+        def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
+            """All experts have the same values."""
+            return no_values_to_compare(other, name, others_name)
+
+    options: Options
 
     def attention(self, spec: AttentionSpec) -> MixtureAttention:
         """A mixture of the configured size."""

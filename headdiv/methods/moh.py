@@ -20,20 +20,23 @@ Letters: T rows, D model width, H heads, K head width.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import Method, RequiredRecords, ValidationSplit
-from headdiv.methods.options.modules import Gates, MohOptions
+from headdiv.methods.registry import register
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.linear import linear_in_float32
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import AttentionLayout, PackedLayout
 from headdiv.nn.records import HeadRecord
-from headdiv.nn.sizes import AttentionSpec
+from headdiv.nn.sizes import AttentionSpec, Sizes
+
+Gates = Literal["coded", "printed"]
 
 
 class MixtureOfHeads(MultiHeadAttention):
@@ -80,11 +83,33 @@ class MixtureOfHeads(MultiHeadAttention):
         return super().record(layout, *tensors, kind=RoutedRecord, routing=routing)
 
 
+@register
 class Moh(Method):
     """The method: a `MixtureOfHeads` in each position, and the loss that balances the choices."""
 
-    Options = MohOptions
-    options: MohOptions
+    name = "moh"
+
+    class Options(Method.Options):
+        """Three quarters of 8 heads on for a token, a share within the paper's 50 to 90 %; β is the paper's."""
+
+        label = "Mixture of heads"
+        shared: int = Field(2, ge=1, description="heads that are always on")
+        k: int = Field(4, ge=1, description="heads chosen for a token among the others")
+        balance: float = Field(0.01, ge=0, description="β")
+        gates: Gates = Field("coded", description="1 on average over the heads that are on, or the paper's equations")
+
+        def check(self, model: Sizes) -> tuple[str, str] | None:
+            """There are as many heads, and gates that can learn."""
+            if self.shared + self.k > model.heads:
+                return "k", f"{self.k} chosen and {self.shared} shared heads are more than the model's {model.heads}"
+            if self.gates == "coded" and self.k == 1:
+                return (
+                    "k",
+                    "1 chosen head has the same gate whichever it is, and the router learns nothing; expected k ≥ 2",
+                )
+            return None
+
+    options: Options
 
     def attention(self, spec: AttentionSpec) -> MixtureOfHeads:
         """See `Method`."""

@@ -1,4 +1,7 @@
-"""The methods, by the name that configurations use; `headdiv.register` adds those from outside."""
+"""The methods by the name that configurations use, and what is asked of one by its configuration.
+
+A method enters the table with `register`, whether it is headdiv's or a user's.
+"""
 
 from __future__ import annotations
 
@@ -8,50 +11,13 @@ from typing import Any, TypeVar
 from headdiv.core.code import code_of, file_of
 from headdiv.core.errors import ConfigError
 from headdiv.core.registry import Registry
-from headdiv.methods.base import Method
-from headdiv.methods.combined import Combined
-from headdiv.methods.deacon import Deacon
-from headdiv.methods.differential import Differential
-from headdiv.methods.disagreement import Disagreement
-from headdiv.methods.dpp import Dpp
-from headdiv.methods.drop_head import DropHead
-from headdiv.methods.gated import Gated
-from headdiv.methods.head_scale import HeadScale
-from headdiv.methods.homeostasis import Homeostasis
-from headdiv.methods.hsic import Hsic
-from headdiv.methods.mixing import Mixing
-from headdiv.methods.moa import Moa
-from headdiv.methods.moh import Moh
-from headdiv.methods.options import OPTIONS, method_options
-from headdiv.methods.orthogonality import Orthogonality
-from headdiv.methods.rotation import DynamicRotation, Rotation
-from headdiv.methods.talking_heads import TalkingHeads
+from headdiv.core.settings import Place, Source, check, config_error, nearest
+from headdiv.methods.base import Method, MethodOptions
+from headdiv.nn.sizes import Sizes
 
 Registered = TypeVar("Registered", bound=Method)
 
-METHODS: Registry[type[Method]] = Registry(
-    "headdiv.methods",
-    {
-        "baseline": Method,
-        "deacon": Deacon,
-        "rotation": Rotation,
-        "dynamic-rotation": DynamicRotation,
-        "mixing": Mixing,
-        "disagreement": Disagreement,
-        "dpp": Dpp,
-        "orthogonality": Orthogonality,
-        "hsic": Hsic,
-        "head-scale": HeadScale,
-        "homeostasis": Homeostasis,
-        "moa": Moa,
-        "talking-heads": TalkingHeads,
-        "drop-head": DropHead,
-        "gated": Gated,
-        "differential": Differential,
-        "moh": Moh,
-        "combined": Combined,
-    },
-)
+METHODS: Registry[type[Method]] = Registry("headdiv.methods")
 
 
 def register(method: type[Registered], name: str | None = None) -> type[Registered]:
@@ -77,17 +43,13 @@ def register(method: type[Registered], name: str | None = None) -> type[Register
         raise ConfigError(f"register: {method!r} has no name")
     METHODS.add(name, method)
     file_of(method)  # as it is now, while it is imported: it may be edited before the first run
-    OPTIONS.add(name, method.Options)
     return method
 
 
-def own_code(method: Mapping[str, Any]) -> list[str]:
-    """What changes with the code of a configuration's methods, those of a combination too, that are not headdiv's."""
-    classes = (METHODS.get(part["name"]) for part in method.get("methods", [method]))
-    return [code for one in classes if one and (code := code_of(one))]
+register(Method, "baseline")
 
 
-def make_method(method: str | Mapping[str, Any], at: tuple[str | int, ...] = ("method",), **values: Any) -> Method:
+def make_method(method: str | Mapping[str, Any], at: Place = ("method",), **values: Any) -> Method:
     """A method by its name and options: ``make_method("deacon", m=8)``, or as a run's configuration describes it.
 
     Args:
@@ -107,3 +69,60 @@ def make_method(method: str | Mapping[str, Any], at: tuple[str | int, ...] = ("m
         method = {"name": method}
     options = method_options({**method, **values} if isinstance(method, Mapping) else method, at)
     return METHODS[method["name"]](options)
+
+
+def method_options(method: Mapping[str, Any], at: Place = (), source: Source | None = None) -> MethodOptions:
+    """The options of a method's configuration, {"name": …, option: value, …}, with their defaults.
+
+    Raises:
+        ConfigError: it is not a method, the method or an option is unknown, or a value is wrong.
+    """
+    if not isinstance(method, Mapping):
+        raise config_error(at, f"expected {{'name': …, option: value, …}}, found {method!r}", source)
+    if "name" not in method:
+        raise config_error((*at, "name"), "is missing", source)
+    name = method["name"]
+    if not isinstance(name, str) or name not in METHODS:
+        for whole, cls in METHODS.items():
+            if written := cls.Options.part_names.get(str(name).lower()):
+                what = f"unknown method {name!r}; it is part of {whole!r}: {{name: {whole}, {written}}}"
+                raise config_error((*at, "name"), what, source)
+        raise config_error((*at, "name"), f"unknown method {name!r}{nearest(str(name), list(METHODS))}", source)
+    values = {key: value for key, value in method.items() if key != "name"}
+    return check(METHODS[name].Options, values, at, source)
+
+
+def check_method(
+    method: Mapping[str, Any], model: Sizes, at: Place = (), source: Source | None = None
+) -> dict[str, Any]:
+    """Fill in the options that ``method`` leaves out and check them against the model's sizes.
+
+    Args:
+        method: {"name": …, option: value, …}.
+        model: the sizes of its model.
+        at: keys that lead to ``method`` in its file.
+        source: the file, if there is one.
+
+    Raises:
+        ConfigError: an unknown method or option, a wrong value, one that the model has no room for, or methods of a
+            combination that do not go together.
+    """
+    options = method_options(method, at, source)
+    return {"name": method["name"], **options.complete(model, at, source)}
+
+
+def stored_method(method: Mapping[str, Any]) -> dict[str, Any]:
+    """A checked method as results keep it; a run's hash is computed from it."""
+    options = {key: value for key, value in method.items() if key != "name"}
+    return {"name": method["name"], **METHODS[method["name"]].Options.stored(options)}
+
+
+def method_classes(method: Mapping[str, Any]) -> list[type[Method]]:
+    """The class of a configuration's method; for a combination, those of its parts."""
+    return [METHODS[part["name"]] for part in method.get("methods", [method])]
+
+
+def own_code(method: Mapping[str, Any]) -> list[str]:
+    """What changes with the code of a configuration's methods, those of a combination too, that are not headdiv's."""
+    known = [METHODS[part["name"]] for part in method.get("methods", [method]) if part["name"] in METHODS]
+    return [code for cls in known if (code := code_of(cls)) is not None]

@@ -11,123 +11,27 @@ Heads that are swapped when training ends stay where they are, since they have l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from pydantic import Field
 
 from headdiv.analysis.similarity import measure_heads
 from headdiv.core.errors import TrainingError
-from headdiv.methods.base import EpochEnd, Method, of_kinds
-from headdiv.methods.options.swaps import DynamicRotationOptions, HeadGrid, HeadIndex, RotationOptions, Swap
-from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.records import attention_modules, keyed_by_place
-from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind
-
-
-def ordinary_modules(model: nn.Module) -> list[MultiHeadAttention]:
-    """The attention modules whose heads can be swapped, in the order of a forward pass."""
-    return [module for module in attention_modules(model) if isinstance(module, MultiHeadAttention)]
-
-
-@torch.no_grad()
-def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.Optimizer | None = None) -> None:
-    """Exchange the projections of each pair of heads, one pair after the other.
-
-    Args:
-        model: anything that holds attention modules.
-        swaps: pairs of heads of one kind, counted from 0.
-        optimiser: its state for these rows moves too; None: it stays.
-
-    Raises:
-        TrainingError: the model has no such layer or head, the projections of two modules differ or hold something
-            that has no row for each of a head's outputs, such as an adapter of PEFT, or the optimiser has a state for
-            only one of them. Nothing is swapped then.
-        DataError: two modules share a place.
-    """
-    modules = keyed_by_place((module.spec.place, module) for module in ordinary_modules(model))
-    known = optimiser.state if optimiser is not None else {}
-    pairs = [(_at(modules, kind, one.layer), _at(modules, kind, other.layer)) for kind, one, other in swaps]
-    for (_, one, other), (first, second) in zip(swaps, pairs, strict=True):
-        both = f"heads of {first.spec.place} and {second.spec.place} are to be swapped, and"
-        for module, head in ((first, one.head), (second, other.head)):
-            if not 0 <= head < module.spec.heads:
-                raise TrainingError(
-                    f"{both} {module.spec.place} has {module.spec.heads} heads, found number {head + 1}"
-                )
-            if not _is_by_row(module):
-                raise TrainingError(
-                    f"{both} the projection of {module.spec.place} is a {type(module.in_projection).__name__} of "
-                    f"{_shown(module)}; expected a Linear, each of whose rows belongs to one head, without adapters"
-                )
-        if _shapes(first) != _shapes(second):
-            raise TrainingError(
-                f"{both} their projections are {_shown(first)} and {_shown(second)}; expected heads of one width, and "
-                "biases in both or in neither"
-            )
-        if any((mine in known) != (theirs in known) for mine, theirs in _pairs(first, second)):
-            raise TrainingError(f"{both} the optimiser trains one of the two modules; expected both or neither")
-    for (_, one, other), (first, second) in zip(swaps, pairs, strict=True):
-        rows, others = _rows(first, one.head), _rows(second, other.head)
-        for mine, theirs in _pairs(first, second):
-            _exchange(mine, rows, theirs, others)
-            if mine in known:
-                state, their_state = known[mine], known[theirs]
-                for name, value in state.items():  # anything with a value for each row; Adafactor's columns have none
-                    if isinstance(value, Tensor) and value.shape[:1] == mine.shape[:1]:
-                        _exchange(value, rows, their_state[name], others)
-
-
-def _at(modules: dict[str, MultiHeadAttention], kind: Kind, layer: int) -> MultiHeadAttention:
-    place = f"{kind} {layer + 1}"
-    if place not in modules:
-        raise TrainingError(f"heads of {place!r} are to be swapped, and the model has {', '.join(modules)}")
-    return modules[place]
-
-
-def _rows(module: MultiHeadAttention, head: int) -> Tensor:
-    """The rows of ``in_projection`` that belong to a head: K of each of the three blocks, (3·K,)."""
-    K, width = module.spec.d_head, module.spec.heads * module.spec.d_head
-    own = torch.arange(head * K, (head + 1) * K, device=module.in_projection.weight.device)
-    return torch.cat([own + block * width for block in range(3)])
-
-
-def _is_by_row(module: MultiHeadAttention) -> bool:
-    """Whether everything in the projection has a row for each number that its heads' projections put out, 3·H·K."""
-    rows = 3 * module.spec.heads * module.spec.d_head
-    by_row = all(x.shape[:1] == (rows,) for x in _tensors(module).values())
-    return by_row and isinstance(module.in_projection, nn.Linear)
-
-
-def _tensors(module: MultiHeadAttention) -> dict[str, Tensor]:
-    """What a swap exchanges rows of: parameters, and buffers such as the masks of `torch.nn.utils.prune`."""
-    return dict(module.in_projection.named_parameters()) | dict(module.in_projection.named_buffers())
-
-
-def _pairs(first: MultiHeadAttention, second: MultiHeadAttention) -> Iterable[tuple[Tensor, Tensor]]:
-    return zip(_tensors(first).values(), _tensors(second).values(), strict=True)
-
-
-def _shapes(module: MultiHeadAttention) -> dict[str, tuple[int, ...]]:
-    """The shapes of a head's part, which another head's must equal; modules may have different numbers of heads."""
-    return {name: (module.spec.d_head, *x.shape[1:]) for name, x in _tensors(module).items()}
-
-
-def _shown(module: MultiHeadAttention) -> str:
-    return " and ".join(f"{name} {tuple(x.shape)}" for name, x in _tensors(module).items())
-
-
-def _exchange(a: Tensor, rows: Tensor, b: Tensor, others: Tensor) -> None:
-    mine, theirs = a[rows], b[others]  # copies
-    a[rows], b[others] = theirs, mine
-
-
-def head_grids(specs: Iterable[AttentionSpec]) -> dict[Kind, HeadGrid]:
-    """Layers and heads of every kind of attention of a model with these modules."""
-    specs = list(specs)
-    return {spec.kind: HeadGrid(sum(other.kind == spec.kind for other in specs), spec.heads) for spec in specs}
+from headdiv.methods.base import EpochEnd, Method, MethodOptions, of_kinds
+from headdiv.methods.registry import register
+from headdiv.methods.swaps import (
+    HeadGrid,
+    HeadIndex,
+    PlannedSwap,
+    Swap,
+    head_grids,
+    head_grids_within,
+    ordinary_modules,
+    swap_heads,
+)
+from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
 
 
 def _record(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
@@ -149,16 +53,60 @@ def _swaps_of(record: dict[str, Any]) -> list[Swap]:
 class SwappingMethod(Method):
     """What the two rotations share: they move heads of ordinary attention."""
 
+    class Options(Method.Options):
+        """What the two have in common."""
+
+        def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
+            """Two methods cannot both move heads, and there must be ordinary heads to move."""
+            if isinstance(other, SwappingMethod.Options):
+                both = f"{name!r} and {others_name!r}"
+                return f"{both} would each swap heads that the other has placed; expected one of them"
+            if other.builds_modules:
+                ordinary = f"heads of ordinary attention, of which {others_name!r} leaves none"
+                return f"{name!r} swaps {ordinary}; expected one of them"
+            return None
+
     def _swap(self, end: EpochEnd, swaps: list[Swap], back: bool = False) -> dict[str, Any]:
         swap_heads(end.model, swaps, end.optimiser if self.options.optimiser_state else None)
         return _record(swaps, back)
 
 
+@register
 class Rotation(SwappingMethod):
     """Manual swaps, following a plan."""
 
-    Options = RotationOptions
-    options: RotationOptions
+    name = "rotation"
+
+    class Options(SwappingMethod.Options):
+        """The default plan is the paper's layers 1 and 5, counted from 1, at the epochs of the authors' code.
+
+        That code counts layers from 0, so that its "1" and "5" are the second and the sixth: ``layers: [2, 6]``.
+        """
+
+        plan: list[PlannedSwap] = Field(
+            [PlannedSwap(layers=(1, 5), epochs=(3, 7, 9, 11))],
+            min_length=1,
+            description="which heads are swapped before which epochs",
+        )
+        optimiser_state: bool = Field(True, description="the optimiser's state of the heads moves with them")
+
+        def check(self, model: Sizes) -> tuple[str, str] | None:
+            """The model must have the plan's layers and heads."""
+            grids = head_grids_within(model)
+            for number, planned in enumerate(self.plan if grids else ()):
+                try:
+                    planned.swaps(grids)
+                except ValueError as error:
+                    return f"plan.{number}", str(error)
+            return None
+
+        @classmethod
+        def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
+            """The plan is stored as a sentence: hashes of runs, and results made before it was a list, depend on it."""
+            plan = [PlannedSwap.model_validate(planned).sentence() for planned in options["plan"]]
+            return options | {"plan": "; ".join(plan)}
+
+    options: Options
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """The swaps that the plan has for the coming epoch.
@@ -185,11 +133,64 @@ def _held(history: list[dict[str, Any]]) -> tuple[int | None, list[Swap]]:
     return epoch, swaps
 
 
+@register
 class DynamicRotation(SwappingMethod):
     """Swaps chosen by what the heads do on the validation split."""
 
-    Options = DynamicRotationOptions
-    options: DynamicRotationOptions
+    name = "dynamic-rotation"
+
+    class Options(SwappingMethod.Options):
+        """The schedule is that of the authors' code; the paper's own k and t_max are not given.
+
+        Soft swaps are four pairs in each of three layers there (``swaps: 4, layers: 3``). Its distance compares
+        attention weights and its "base" confidence is a maximum over words, where Eqs. 5 and 6 have outputs and means.
+        """
+
+        choice: Literal["hard", "soft", "random"] = Field(
+            description="least with most important heads (Algorithm 1); least important ones of the i-th layer with "
+            "those of the i-th from the end (2); any (3)"
+        )
+        measure: Literal["confidence", "l2"] = Field(
+            "l2", description="importance: Eq. 5, or Eq. 6, the average distance from the other heads of the layer"
+        )
+        swaps: int = Field(3, ge=1, description="k: pairs of each kind of attention; soft: of each pair of layers")
+        layers: int = Field(1, ge=1, description="t_max, soft only: how many of the lowest layers take part")
+        first: int = Field(2, ge=2, description="epoch before which the first swap takes place")
+        last: int = Field(20, ge=2, description="epoch before which the last swap may take place")
+        every: int = Field(4, ge=1, description="epochs for which a swap stands")
+        swap_back: bool = Field(True, description="swapped heads return when their time is over")
+        rest: int = Field(1, ge=1, description="epochs after they have returned")
+        kinds: tuple[Kind, ...] = Field(
+            ATTENTION_KINDS, min_length=1, description="kinds of attention whose heads change"
+        )
+        optimiser_state: bool = Field(True, description="the optimiser's state of the heads moves with them")
+
+        @property
+        def observes_heads(self) -> bool:
+            """To choose heads by what they do."""
+            return self.choice != "random"
+
+        def check(self, model: Sizes) -> tuple[str, str] | None:
+            """No more pairs than there are heads for."""
+            if self.last < self.first:
+                return "last", f"{self.last} comes before first = {self.first}"
+            return self.too_many(head_grids_within(model))
+
+        def too_many(self, grids: Mapping[Kind, HeadGrid]) -> tuple[str, str] | None:
+            """The key and the sentence if there are more pairs than these layers and heads allow, or None."""
+            for kind, (layers, heads) in grids.items():
+                if kind not in self.kinds:
+                    continue
+                soft = self.choice == "soft"
+                most = heads if soft else layers * heads // 2
+                if self.swaps > most:
+                    of = f"{heads} heads of each of two layers" if soft else f"{layers} × {heads} heads"
+                    return "swaps", f"{self.swaps} pairs are more than the {most} that {of} make ({kind} attention)"
+                if soft and self.layers > layers // 2:
+                    return "layers", f"{self.layers} is more than half of the {layers} layers ({kind} attention)"
+            return None
+
+    options: Options
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """Swap, swap back, or rest.

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -35,9 +35,9 @@ from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import ValidationSplit, groups
-from headdiv.methods.options.modules import Renormalise
 from headdiv.nn.records import HeadRecord
 
+Renormalise = bool | Literal["detached"]  # of the gates
 EPSILON = 1e-6  # beside the detached sum of gates, as in the authors' code
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from headdiv.methods.base import Method
-from headdiv.methods.options.modules import TalkingHeadsOptions
+from headdiv.methods.base import Method, MethodOptions
+from headdiv.methods.losses import no_shares_of_attention
+from headdiv.methods.registry import register
 from headdiv.nn.caches import Cache
 from headdiv.nn.dot_product import after_dropout, masked_softmax
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -47,10 +48,20 @@ class TalkingHeadsAttention(MultiHeadAttention):
         return after_dropout(weights, layout) @ v, weights
 
 
+@register
 class TalkingHeads(Method):
     """The method: a `TalkingHeadsAttention` in each position."""
 
-    Options = TalkingHeadsOptions
+    name = "talking-heads"
+
+    class Options(Method.Options):
+        """None."""
+
+        def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
+            """Mixed weights can be negative."""
+            return no_shares_of_attention(other, name, others_name)
+
+    options: Options
 
     def attention(self, spec: AttentionSpec) -> TalkingHeadsAttention:
         """See `Method`."""

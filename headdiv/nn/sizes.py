@@ -1,4 +1,4 @@
-"""Model sizes, kinds of attention, and settings of the search for outputs; importing it does not import torch."""
+"""Model sizes, kinds of attention, and settings of the search for outputs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,40 @@
 """Hugging Face models: their heads measured, masked, removed, trained with a method, saved and loaded.
 
-Needs the extra `hf`.
+Needs the extra `hf`, which is imported with the first model.
 """
 
-from headdiv.core import lazy as _lazy
+from typing import TYPE_CHECKING, Any
 
-__getattr__, __dir__, __all__ = _lazy.attach(__name__, __file__, "hf")
+from headdiv.pretrained.insertion import inserted_method
+from headdiv.pretrained.measures import attach, copied, least_important_first, mean_loss
+from headdiv.pretrained.saved import load
+from headdiv.pretrained.texts import small_model, small_tokenizer, text_batches, text_examples
+
+if TYPE_CHECKING:
+    from headdiv.pretrained.trainer import HeadTraining, Seq2SeqTrainer, Trainer
+else:
+
+    def __getattr__(name: str) -> Any:
+        """The trainers, on first use: they derive from transformers', which takes seconds to import."""
+        if name not in ("HeadTraining", "Seq2SeqTrainer", "Trainer"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from headdiv.pretrained import trainer
+
+        return getattr(trainer, name)
+
+
+__all__ = [
+    "HeadTraining",
+    "Seq2SeqTrainer",
+    "Trainer",
+    "attach",
+    "copied",
+    "inserted_method",
+    "least_important_first",
+    "load",
+    "mean_loss",
+    "small_model",
+    "small_tokenizer",
+    "text_batches",
+    "text_examples",
+]

@@ -22,11 +22,11 @@ from torch import Tensor, nn
 
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError, DataError, TrainingError
-from headdiv.methods.base import Method, acts_on_block, refuse_no_attention
-from headdiv.methods.combined import parts_of
+from headdiv.methods.base import Method, acts_on_block
+from headdiv.methods.combined import parts_of, refuse_no_attention
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.options.swaps import SwapOptions
 from headdiv.methods.registry import METHODS, make_method
+from headdiv.methods.rotation import SwappingMethod
 from headdiv.nn.projections import must_be_merged
 from headdiv.nn.sizes import ATTENTION_KINDS, BlockSpec, Sizes
 from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, detach_heads
@@ -207,7 +207,7 @@ def _must_be_insertable(method: Method, name: str, into_torchs: bool) -> None:
             f"method {name!r} builds attention modules of its own and is not inserted in place of torch's; expected "
             "headdiv.MultiheadAttention(…, method) there, which loads torch's state, or a model of transformers"
         )
-    swaps = any(isinstance(part.options, SwapOptions) for part in parts)
+    swaps = any(isinstance(part, SwappingMethod) for part in parts)
     builds = any(not hasattr(part, "inserted") for part in builders)
     if swaps or builds or acts_on_block(method, BlockSpec("encoder", 0, 1)):
         raise ConfigError(f"method {name!r} changes more than what is between heads and output projection")
@@ -219,7 +219,7 @@ def _plan_for_attached(model: nn.Module, attachment: Attachment, method: Method,
         if problem := method.options.check(sizes):
             raise ConfigError(f"method {name!r}: {problem[0]}: {problem[1]}")
     try:
-        refuse_no_attention(method.options, model)
+        refuse_no_attention(method, model)
     except TrainingError as error:
         raise ConfigError(f"method {name!r}: {error}") from None
     plan = [

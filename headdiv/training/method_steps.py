@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from headdiv.analysis.similarity import Observed
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import TrainingError
-from headdiv.methods.base import EpochEnd, Method, refuse_no_attention
+from headdiv.methods.base import EpochEnd, Method
+from headdiv.methods.combined import refuse_no_attention
 from headdiv.nn.records import HeadRecord, attention_modules, record_heads
 from headdiv.nn.sizes import ATTENTION_KINDS
 
@@ -50,7 +51,7 @@ class MethodSteps:
     ) -> None:
         _refuse_another_method(model, method)
         self.model, self.method, self.seed = model, method or Method(), seed
-        refuse_no_attention(self.method.options, model)
+        refuse_no_attention(self.method, model)
         if self.method.options.observes_heads and observe is None:
             _nothing_to_observe()
         self.observe = observe or _nothing_to_observe

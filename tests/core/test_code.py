@@ -7,7 +7,7 @@ import pytest
 from headdiv.core.code import code_of
 from headdiv.core.errors import ConfigError
 
-IMPORTS = "from headdiv.methods.base import Method\nfrom headdiv.methods.orthogonality import Orthogonality\n"
+IMPORTS = "from headdiv.methods.base import Method\nfrom headdiv.methods.losses import Orthogonality\n"
 CASES = {
     "constant": ("class Own(Method):\n    x = #", "1", "1.0"),
     "function": ("class Own(Method):\n    def f(self): return #", "1", "2"),

@@ -14,7 +14,7 @@ from headdiv.core.errors import ConfigError
 
 
 def test_two_plugins_of_one_name_do_not_replace_each_other(tmp_path, monkeypatch):
-    known = registry.Registry("headdiv.nothing", {})
+    known = registry.Registry("headdiv.nothing")
     monkeypatch.setattr(registry, "known", known, raising=False)
     files = [tmp_path / folder / "mine.py" for folder in ("a", "b")]
     for file in files:

@@ -16,7 +16,8 @@ from headdiv.companion.experiments.profile_file import Profile
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.methods.options import OPTIONS, MethodOptions
+from headdiv.methods.base import Method
+from headdiv.methods.registry import register
 
 NOTEBOOK = "notebooks/runs/deacon_translation.ipynb"
 
@@ -118,7 +119,7 @@ def test_a_method_that_is_registered_later_is_known_then(planned):
     planned.write_profile("tiny", define={"mine": {"name": "own"}}, variants=["mine"])
     with pytest.raises(ConfigError, match="unknown method 'own'"):
         make_plan("tiny")
-    OPTIONS.add("own", MethodOptions)
+    register(type("Own", (Method,), {}), "own")
     assert [run.variant for run in make_plan("tiny").runs[EXPERIMENT]] == ["mine"]
 
 

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from headdiv.companion.models.batching import make_batch
 from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method
-from headdiv.methods.disagreement import disagreement
-from headdiv.methods.dpp import GramDeterminant, kernel
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.hsic import linear_cka
+from headdiv.methods.losses import GramDeterminant, disagreement, kernel, linear_cka
 from headdiv.nn.records import record_heads
 
 seeds = st.integers(0, 2**31 - 1)

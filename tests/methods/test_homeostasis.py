@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from headdiv.methods.homeostasis import Homeostasis, Inhibition
 from headdiv.methods.kwta import keep_probabilities, winners
-from headdiv.methods.options.modules import HomeostasisOptions as Options
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.sizes import AttentionSpec
 
@@ -27,7 +26,7 @@ def inhibition(mechanism, groups=G, units=N, s=0.5, q=3, **options):
         units,
         s,
         q,
-        Options(attention=mechanism, **options),
+        Homeostasis.Options(attention=mechanism, **options),
     )
 
 
@@ -38,7 +37,7 @@ def rows(seed, count, width=G * N, dtype=torch.float64):
 def learn(module, x):
     """A training step of one rank: forward, and what comes after backward."""
     y = module(x)
-    Homeostasis(Options(attention=module.mechanism)).after_backward(module, 0.0)
+    Homeostasis(Homeostasis.Options(attention=module.mechanism)).after_backward(module, 0.0)
     return y
 
 
@@ -146,7 +145,7 @@ def test_ranks_count_together(monkeypatch):
     """Two ranks with a part of the rows each do what one does with all, the next step included."""
     parts = [(rows(1, 3), rows(2, 5)), (rows(3, 0), rows(4, 4)), (rows(5, 2), rows(6, 2))]
     alone, ranks = inhibition("rfb-kwta", q=2), [inhibition("rfb-kwta", q=2) for _ in range(2)]
-    method = Homeostasis(Options(attention="rfb-kwta"))
+    method = Homeostasis(Homeostasis.Options(attention="rfb-kwta"))
     for part in parts:
         expected = learn(alone, torch.cat(part))
         found = [rank(own) for rank, own in zip(ranks, part, strict=True)]

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sparse import literal_boost, literal_keep, literal_winners
 
-from headdiv.methods.kwta import boost, keep_probabilities, sampled, winners
-from headdiv.methods.options.modules import survivors
+from headdiv.methods.kwta import boost, keep_probabilities, sampled, survivors, winners
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16]
 SHAPES = st.tuples(st.integers(0, 5), st.integers(1, 3), st.integers(1, 12))

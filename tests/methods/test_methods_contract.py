@@ -18,8 +18,7 @@ from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.transformer import Transformer
 from headdiv.core.errors import ConfigError
 from headdiv.methods.base import HOOKS, Method
-from headdiv.methods.options import check_method
-from headdiv.methods.registry import METHODS, make_method
+from headdiv.methods.registry import METHODS, check_method, make_method
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.records import attention_modules, record_heads
 

@@ -1,7 +1,4 @@
-"""What configurations say of methods, without the methods: defaults, refusals, combinations, what results keep."""
-
-import subprocess
-import sys
+"""What configurations say of methods: defaults, refusals, combinations, what results keep."""
 
 import pytest
 from examples import CONFIG, combined, deacon, dynamic, planned, sparse
@@ -10,10 +7,8 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.core.errors import ConfigError
 from headdiv.methods.base import Method
-from headdiv.methods.combined import Combined
-from headdiv.methods.options import OPTIONS, check_method, stored_method
-from headdiv.methods.options.combined import part_names
-from headdiv.methods.registry import METHODS, make_method
+from headdiv.methods.combined import Combined, part_names
+from headdiv.methods.registry import check_method, make_method, stored_method
 from headdiv.nn.sizes import LMConfig, ModelConfig
 
 LARGE = ModelConfig(encoder_layers=6, decoder_layers=6)
@@ -29,23 +24,6 @@ SWAPS = {"name": "rotation", "plan": [{"layers": [1, 1], "heads": [[1, 2]], "epo
 
 def manual(**more):
     return {"name": "rotation", "plan": [planned(**more)]}
-
-
-# ---- without torch, and in step with the methods
-
-
-def test_options_are_checked_without_torch():
-    code = (
-        "import sys; from headdiv.methods.options import check_method; from headdiv.nn.sizes import ModelConfig; "
-        "check_method({'name': 'combined', 'methods': [{'name': 'mixing'}, {'name': 'dpp', 'term': 'output'}]}, "
-        "ModelConfig()); sys.exit(' '.join({'torch', 'numpy'} & set(sys.modules)) or None)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_every_method_has_the_options_of_its_name():
-    assert {name: method.Options for name, method in METHODS.items()} == dict(OPTIONS)
 
 
 def test_a_method_has_few_members_and_a_combination_combines_each():

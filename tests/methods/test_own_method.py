@@ -18,8 +18,7 @@ from headdiv.companion.experiments.running import train
 from headdiv.companion.models.batching import make_batch
 from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.options import check_method
-from headdiv.methods.registry import make_method
+from headdiv.methods.registry import check_method, make_method
 
 OWN = {"name": "multi-query", "decay": 0.5}
 MODULES = ["encoder 1", "decoder 1", "cross 1"]

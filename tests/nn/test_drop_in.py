@@ -18,7 +18,7 @@ from headdiv.methods import make_method
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.rotation import swap_heads
+from headdiv.methods.swaps import swap_heads
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.records import record_heads
 

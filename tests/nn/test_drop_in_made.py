@@ -17,8 +17,7 @@ from headdiv.methods import make_method
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import Deacon, collected_moments, pca_layers
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.options.swaps import HeadIndex
-from headdiv.methods.rotation import swap_heads
+from headdiv.methods.swaps import HeadIndex, swap_heads
 
 D, H = 12, 3
 

@@ -13,8 +13,8 @@ from headdiv.companion.experiments.tuning import FIXED, Arm, Setting, Tune, by_s
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError
-from headdiv.core.settings import Place, Settings, Source, check, config_error, nearest, refuse_unread
-from headdiv.methods.options import OPTIONS, check_method
+from headdiv.core.settings import Place, Source, check, config_error, nearest, refuse_unread
+from headdiv.methods import METHODS, check_method
 from headdiv.nn.sizes import Sizes
 from headdiv.training.config import TrainConfig
 
@@ -27,14 +27,14 @@ class Expansion(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def expanded(requested: str, path: Path, content: bytes | None, methods: tuple[type[Settings], ...]) -> Expansion:
+def expanded(requested: str, path: Path, content: bytes | None, methods: tuple[type, ...]) -> Expansion:
     """The runs and arms of a profile.
 
     Args:
         requested: the profile, as commands take it.
         path: its file.
         content: what the file holds, since one that has changed is another one.
-        methods: the options there are, to which plugins add.
+        methods: those there are, to which plugins add.
 
     Raises:
         ConfigError: the first mistake, with file, line and key.
@@ -160,12 +160,12 @@ class _Experiment:
         """Raise unless ``methods`` has methods, and options that they have."""
         for method, options in self.own.methods.items():
             at = (*self.at, "methods", method)
-            if method not in OPTIONS:
-                raise config_error(at, f"unknown method{nearest(method, list(OPTIONS))}", self.source)
+            if method not in METHODS:
+                raise config_error(at, f"unknown method{nearest(method, list(METHODS))}", self.source)
             if "name" in options:
                 what = "options of a method stand here; another method is a variant under 'define'"
                 raise config_error((*at, "name"), what, self.source)
-            fields = OPTIONS[method].model_fields
+            fields = METHODS[method].Options.model_fields
             if unknown := [option for option in options if option not in fields]:
                 what = f"unknown key{nearest(unknown[0], list(fields))}"
                 raise config_error((*at, unknown[0]), what, self.source)

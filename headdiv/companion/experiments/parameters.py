@@ -15,7 +15,7 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.files import canonical_json
 from headdiv.core.settings import check
-from headdiv.methods.options import check_method
+from headdiv.methods import check_method
 
 EXACT, DIFFERENCE, NO = "yes", "difference from the baseline only", "no"
 

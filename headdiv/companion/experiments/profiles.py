@@ -18,7 +18,7 @@ from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError
 from headdiv.core.registry import load_plugin
 from headdiv.core.settings import config_error, nearest
-from headdiv.methods.options import OPTIONS
+from headdiv.methods import METHODS
 
 
 class Runs:
@@ -47,7 +47,7 @@ class Runs:
                 load_plugin(paths.home() / plugin)
             except ConfigError as error:
                 raise config_error(("plugins", position), str(error), source) from None
-        self._every, self.arms = expanded(profile, path, content, tuple(OPTIONS.values()))
+        self._every, self.arms = expanded(profile, path, content, tuple(METHODS.values()))
 
     def planned(
         self, experiment: str | None = None, variant: str | None = None, seed: int | None = None

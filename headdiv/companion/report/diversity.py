@@ -26,7 +26,7 @@ from headdiv.companion.report.plotting import (
 )
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.tasks.bleu import SAMPLES, SEED
-from headdiv.methods.options import OPTIONS
+from headdiv.methods import METHODS
 
 SHOWN = ("cka", "cosine", "effective_rank")
 FAR = 10  # BLEU from the median variant: a model that has learnt little
@@ -173,7 +173,7 @@ def _counts(table: pd.DataFrame) -> str:
 
 
 def _label(method: str) -> str:
-    return OPTIONS[method].label or method.replace("-", " ").capitalize()
+    return METHODS[method].Options.label or method.replace("-", " ").capitalize()
 
 
 def draw_diversity(profile: str, figure: FigureEntry) -> Figure:

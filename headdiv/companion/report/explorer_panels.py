@@ -31,8 +31,8 @@ from headdiv.companion.report.groups import KIND_LABELS, place_name
 from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, STYLE, add_grid, new_figure, whole_ticks
 from headdiv.companion.report.show import as_text
 from headdiv.companion.tasks import TASKS
-from headdiv.methods.options import option_classes
-from headdiv.methods.options.modules import DeaconOptions
+from headdiv.methods.deacon import Deacon
+from headdiv.methods.registry import method_classes
 from headdiv.plots import DIVERGING, bare, write_numbers
 
 Shown = Figure | Styler | Markdown | HTML
@@ -76,9 +76,7 @@ def look_at(
         return Markdown(
             f"*Profile {profile} has no trained run{of and f' of{of}'} on this machine; `{command}` trains one.*"
         )
-    config = min(
-        trained, key=lambda config: not any(issubclass(cls, DeaconOptions) for cls in option_classes(config.method))
-    )
+    config = min(trained, key=lambda config: not any(issubclass(cls, Deacon) for cls in method_classes(config.method)))
     return explorer.view_of(load_run(config), text, other, place, head)
 
 

@@ -12,8 +12,7 @@ from matplotlib.patches import Patch, Polygon, Rectangle
 from headdiv.companion.report.heads import skew_share
 from headdiv.companion.report.plotting import BLUE, GREEN, MEDIUM, ORANGE, SMALL, STYLE, new_figure
 from headdiv.gha import deacon_update, gha_inner_loop, principal_components
-from headdiv.methods.kwta import boost, keep_probabilities
-from headdiv.methods.options.modules import survivors
+from headdiv.methods.kwta import boost, keep_probabilities, survivors
 
 
 @matplotlib.rc_context(STYLE)

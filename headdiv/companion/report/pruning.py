@@ -49,7 +49,7 @@ from headdiv.companion.report.verdicts import (
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core.errors import NotStoredError
-from headdiv.methods.options.modules import DeaconOptions
+from headdiv.methods.deacon import Deacon
 
 ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
 RISE = 0.05  # of the validation loss, nats a prediction: heads can be masked until it is larger (docs/contest.md)
@@ -231,7 +231,7 @@ def _draw_trained(ax: Axes, profile: str, experiment: str, score: str) -> None:
 
 def _is_the_papers(method: dict[str, Any]) -> bool:
     """Whether all options but architecture and m are the defaults."""
-    plain = DeaconOptions(architecture=method["architecture"], m=method["m"]).model_dump(mode="json")
+    plain = Deacon.Options(architecture=method["architecture"], m=method["m"]).model_dump(mode="json")
     return first_difference({"method": {"name": "deacon", **plain}}, {"method": method}, ["method"]) is None
 
 

@@ -15,8 +15,8 @@ from headdiv.companion.report.groups import KIND_LABELS, by_variant, chosen, kin
 from headdiv.companion.report.heads import measure_by_module
 from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, add_handles, add_title, new_figure, whole_ticks
 from headdiv.core.errors import NotStoredError
-from headdiv.methods.options import OPTIONS, option_classes
-from headdiv.methods.options.swaps import SwapOptions
+from headdiv.methods.registry import METHODS, method_classes
+from headdiv.methods.rotation import SwappingMethod
 
 STYLES: dict[bool, dict[str, Any]] = {  # by `SwapEvent.back`
     False: {"color": BLUE, "mfc": BLUE},
@@ -55,7 +55,7 @@ def swaps_of(run: RunResult) -> list[SwapEvent]:
 
 
 def _swaps(run: RunResult) -> bool:
-    return any(issubclass(cls, SwapOptions) for cls in option_classes(run.config.method))
+    return any(issubclass(cls, SwappingMethod) for cls in method_classes(run.config.method))
 
 
 def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
@@ -63,7 +63,7 @@ def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
     experiment = figure.experiment
     variants = [variant for variant, runs in by_variant(profile, experiment).items() if _swaps(runs[0])]
     if not variants:
-        methods = " or ".join(name for name, cls in OPTIONS.items() if issubclass(cls, SwapOptions))
+        methods = " or ".join(name for name, cls in METHODS.items() if issubclass(cls, SwappingMethod))
         raise NotStoredError(f"{figure.label} needs a run of {methods} among the stored runs of profile {profile}")
     groups = chosen(profile, experiment, figure.label, variants, "measures")
     labels = labels_of(experiment, groups)

@@ -12,8 +12,7 @@ from headdiv.companion.data.data_config import DataConfig, TranslationData
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Settings
-from headdiv.methods.options import OPTIONS, stored_method
-from headdiv.methods.registry import own_code
+from headdiv.methods.registry import METHODS, own_code, stored_method
 from headdiv.nn.sizes import DecodeConfig, ModelConfig, Sizes
 from headdiv.training.config import OF_NO_EFFECT, TrainConfig
 
@@ -87,8 +86,6 @@ def content_of(config: RunConfig) -> str:
 
 def code_of_methods(config: RunConfig) -> list[str]:
     """What changes with the code of those of a run's methods that are not headdiv's."""
-    if all(part["name"] not in OPTIONS.added for part in config.method.get("methods", [config.method])):
-        return []
     return own_code(config.method)
 
 
@@ -121,7 +118,7 @@ def _left_out_by_default(section: str, key: str, values: dict[str, Any]) -> bool
         "data": TranslationData,
         "model": ModelConfig,
         "train": TrainConfig,
-        "method": OPTIONS.get(str(values.get("name"))),
+        "method": METHODS[name].Options if (name := str(values.get("name"))) in METHODS else None,
     }.get(section)
     field = options.model_fields.get(key) if options else None
     return field is not None and field.exclude_if is not None

@@ -21,7 +21,7 @@ from headdiv.companion.experiments.run_result import RunResult, is_stored
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core.errors import HeaddivError
-from headdiv.methods.options import OPTIONS, check_method, stored_method
+from headdiv.methods import METHODS, check_method, stored_method
 from headdiv.training.config import TrainConfig
 
 log = logging.getLogger(__name__)
@@ -209,7 +209,7 @@ def is_quantity(task: PaperTask, name: str, variant: str, quantity: str) -> bool
     section, _, path = quantity.partition(".")
     if section != "config":
         return quantity in task.columns or quantity in PCA
-    kinds, options = TASKS[task.kind or name], OPTIONS[task.variants[variant].method["name"]]
+    kinds, options = TASKS[task.kind or name], METHODS[task.variants[variant].method["name"]].Options
     part, _, key = path.partition(".")
     settings = {"data": kinds.Data, "model": kinds.Model, "decode": kinds.Decode, "train": TrainConfig}
     model = {**settings, "method": options}.get(part)

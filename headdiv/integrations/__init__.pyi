@@ -1,2 +1,0 @@
-from .lightning import LightningHooks as LightningHooks
-from .lightning import lightning_callback as lightning_callback
