@@ -29,7 +29,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@$(BASE_PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headdiv needs Python 3.11 or newer, and $(PYTHON) is %d.%d: make venv PYTHON=python3.11" % sys.version_info[:2])'
 	$(BASE_PYTHON) -m venv .venv
 	$(PIP) install --quiet "$$(grep '^setuptools==' requirements.lock)"
-	$(PIP) install --no-compile --no-build-isolation --use-pep517 -r requirements.lock
+	$(PIP) install --quiet --no-build-isolation --use-pep517 -r requirements.lock
 	$(PIP) install --quiet --no-deps --no-build-isolation -e .
 	$(PIP) check
 	@touch $@
@@ -65,8 +65,8 @@ format: $(STAMP) ## format the code and clear the notebooks' outputs
 	$(BIN)/snakefmt Snakefile
 	$(if $(NOTEBOOKS),$(BIN)/jupyter nbconvert --clear-output --inplace $(NOTEBOOKS))
 
-lab: $(STAMP) ## open the notebooks in JupyterLab
-	$(BIN)/jupyter lab notebooks/
+lab: $(STAMP) ## open the explorer, and all notebooks and results, in JupyterLab
+	$(BIN)/jupyter lab notebooks/explore.ipynb
 
 lock: ## pin every dependency anew, for pip and conda (TORCH=x.y.z moves torch too)
 	@$(BASE_PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "make lock needs Python 3.11, the oldest that the pins must fit, and $(PYTHON) is %d.%d: make lock PYTHON=python3.11" % sys.version_info[:2])'
