@@ -70,7 +70,7 @@ def test_nothing_is_judged_before_all_trainings_are_there(project, but, seeds):
     assert "not judged yet" in summary_text("p")
     forest = figures.draw("headtohead_tuned_forest", "p")
     assert said in forest.get_suptitle()
-    assert forest.legends[0].get_texts()[0].get_text() == "not judged yet"
+    assert forest.legends[0].get_texts()[1].get_text() == "not judged yet"
 
 
 def test_the_outcome_and_the_forest_have_the_verdict_of_the_loss(project):
@@ -78,7 +78,7 @@ def test_the_outcome_and_the_forest_have_the_verdict_of_the_loss(project):
     (outcome,) = outcomes("p", with_results("p"))
     assert (outcome.measure, outcome.best.label) == ("Lowest validation loss", "DEACON, direct, m = 8")
     legend = [text.get_text() for text in figures.draw("headtohead_tuned_forest", "p").legends[0].get_texts()]
-    assert legend[:3] == ["better", "worse", "as good (equivalence test, 5 %)"]
+    assert legend[1:4] == ["better", "worse", "as good (equivalence test, 5 %)"]
 
 
 def test_a_training_that_failed_is_no_longer_asked_for(project):

@@ -39,6 +39,13 @@ class ChangesOptions(Settings):
     definition: str = Field("", description="of the distances, for the caption")
 
 
+class DifferencesOptions(Settings):
+    """What is compared."""
+
+    scores: list[str] = Field(default_factory=list, description="those of the table where left out")
+    costs: bool = Field(False, description="parameters and times beside them")
+
+
 class BleuOptions(Settings):
     """Whose BLEU by epoch is shown."""
 
@@ -126,9 +133,8 @@ FIGURE_KINDS = {
     "pca-weights": FigureKind("PCA weights", Options=PCAOptions),
     "activations": FigureKind("how often units are active"),
     "confidence": FigureKind("confidence of heads"),
-    "contrasts": FigureKind("what each part does"),
+    "differences": FigureKind("differences from the Transformer", Options=DifferencesOptions),
     "diversity": FigureKind("diversity and score"),
-    "forest": FigureKind("differences from the Transformer"),
     "levels": FigureKind("gains by dropout, or by the share of data"),
     "level-curves": FigureKind("learning curves"),
     "measures": FigureKind("measures of heads"),

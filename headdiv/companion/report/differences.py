@@ -18,11 +18,10 @@ from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.catalogue import FigureEntry
-from headdiv.companion.experiments.papers import BASELINE, task_of
+from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.report import plotting
 from headdiv.companion.report.contrasts import (
     compared_scores,
-    differences_of,
     means_of,
     reported_difference,
     scores_of,
@@ -31,7 +30,7 @@ from headdiv.companion.report.contrasts import (
     stored_contrasts,
 )
 from headdiv.companion.report.families import CHANGES, design_of, families_of, scores_in_common
-from headdiv.companion.report.formats import as_printed, plural, signed
+from headdiv.companion.report.formats import as_printed, plural, signed, with_unit
 from headdiv.companion.report.groups import (
     Groups,
     chosen,
@@ -56,6 +55,7 @@ from headdiv.core.errors import NotStoredError
 
 WIDTH = 9.2  # inches
 LETTERS = 30  # of a row's label, in one line
+FEW = 2  # scores, beside whose panels there is room for numbers
 FAR = 6  # half intervals: a row off the axis, its number beside it; twice as many where the row is judged
 
 
@@ -99,60 +99,144 @@ def shaded() -> Patch:
 # ---- every row, and one change
 
 
-def draw_contrasts(profile: str, figure: FigureEntry) -> Figure:
+class Pair(NamedTuple):
+    """Two variants that are compared."""
+
+    label: str
+    variant: str
+    against: str
+
+
+def draw_differences(profile: str, figure: FigureEntry) -> Figure:
     """Every row against the Transformer, and below it what one change does to two rows: a panel for each score.
 
-    Beside the stored runs' differences stand the paper's where it reports them.
+    Rows are in the paper's order; where the lowest validation loss is shown by that, with those that are not judged
+    below all others. Small points are differences of the same seed, rings the paper's. ``options`` has the scores,
+    those of the table where left out, and whether parameters, and times where nothing else kept the machine busy, stand
+    beside them.
+
+    Raises:
+        NotStoredError: no two variants that are compared are stored.
     """
     groups, task = plotting.runs_of_figure(profile, figure), task_of(figure.experiment)
-    model, scores = judged_with(profile, figure.experiment), compared_scores(task)
-    rows = [(task.label(name), name, BASELINE) for name in groups if name != BASELINE and BASELINE in groups]
-    asked = [(one.what, one.variant, one.against) for one in stored_contrasts(task, groups) if one.against != BASELINE]
-    parts = [part for part in (rows, asked) if part]
-    if not parts:
-        raise NotStoredError(f"{figure.label} needs two variants to compare among the stored runs of profile {profile}")
+    labels = labels_of(figure.experiment, groups)
+    rows = [Pair(labels[name], name, BASELINE) for name in groups if name != BASELINE and BASELINE in groups]
+    asked = [Pair(one.what, one.variant, one.against) for one in stored_contrasts(task, groups)]
+    changes = [pair for pair in asked if pair.against != BASELINE]
+    if not rows and not changes:
+        needed = "two variants to compare" if BASELINE in groups else BASELINE
+        raise NotStoredError(f"{figure.label} needs {needed} among the stored runs of profile {profile}")
+    model, names = judged_with(profile, figure.experiment), figure.options["scores"] or list(compared_scores(task))
+    panels = {name: _panel(task, name) for name in names}
+    found = {name: _differences(scores_of(model, name), rows, changes) for name in names}
+    if LOWEST_LOSS in names:
+        judge = found[LOWEST_LOSS]
+        rows.sort(key=lambda pair: (verdict(judge[pair]) == NOT_JUDGED, judge[pair].mean))
+    parts, costs = [part for part in (rows, changes) if part], 0
+    if figure.options["costs"] and rows:
+        costs = 1 + all_quiet(groups)
     heights = [len(part) + 1.8 for part in parts]
     drawn, axes = plotting.new_figure(
-        WIDTH, 0.33 * sum(heights) + 1.0, len(parts), len(scores), sharex="col", sharey="row", height_ratios=heights
-    )
-    pairs = [pair for part in parts for _, *pair in part]
-    points = {(name, *pair): seed_by_seed(groups, *pair, name) for pair in pairs for name in scores}
-    found = {}
-    for name in scores:
-        ones = comparison.differences(scores_of(model, name), [(v, a) for _, v, a in asked])
-        ones |= {(variant, BASELINE): one for variant, one in differences_of(model, name).items()}
-        found |= {(name, *pair): ones.get(tuple(pair), NO_DIFFERENCE) for pair in pairs}
-    papers = {(name, *pair): reported_difference(task, *pair, name) for pair in pairs for name in scores}
-    for ax, name in zip(axes[-1], scores, strict=True):
-        keys = [(name, *pair) for pair in pairs]
-        ends = [end for key in keys for end in (*points[key], *_ends(found[key]), *papers[key])]
-        ax.set_xlim(_range(ends))
-    verdicts = []
-    for part, line in zip(parts, axes, strict=True):
-        for ax, (name, column) in zip(line, scores.items(), strict=True):
-            keys = [(name, variant, against) for _, variant, against in part]
-            verdicts += draw_rows(ax, [found[key] for key in keys], column.better != "lower", MARGINS.get(name))
-            for y, key in enumerate(keys):
-                _mark_cut(ax, y, found[key], verdicts[len(verdicts) - len(keys) + y])
-                ax.plot(points[key], np.full(len(points[key]), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
-                if papers[key]:
-                    ax.plot(papers[key], [y], "o", color="0.2", mfc="none", ms=7, zorder=4)
-            unit = f"\n({column.unit})" if column.unit else ""
-            last = part is parts[-1]
-            labels = [plotting.wrapped(label, LETTERS) for label, *_ in part]
-            plotting.name_rows(ax, labels, xlabel=f"{column.label}{unit}" if last else "")
+        WIDTH, 0.3 * sum(heights) + 1.2, len(parts), len(names) + costs, sharex="col", sharey="row",
+        height_ratios=heights, width_ratios=[2.2] * len(names) + [1.1] * costs,
+    )  # fmt: skip
+    waiting = not_judged_yet(profile, figure.experiment, groups)
+    verdicts, papers, numbers = [], False, len(names) <= FEW
+    for (name, panel), column in zip(panels.items(), axes.T, strict=False):
+        column[0].set_xlim(*_range(task, groups, name, found[name], numbers))
+        for ax, part in zip(column, parts, strict=True):
+            ones = [found[name][pair] for pair in part]
+            said = draw_rows(ax, ones, panel.higher, MARGINS.get(name), judged=not waiting)
+            papers |= _mark_seeds_and_paper(ax, task, groups, name, part)
+            for y, (one, word) in enumerate(zip(ones, said, strict=True)):
+                _mark_cut(ax, y, one, word)
+            if numbers:
+                _write_numbers(ax, ones, panel.digits)
+            plotting.name_rows(ax, [plotting.wrapped(pair.label, LETTERS) for pair in part])
             ax.xaxis.set_major_locator(MaxNLocator(4))
             ax.tick_params(labelsize=SMALL)
+            verdicts += said
+        column[-1].set_xlabel(_axis_label(panel, groups, name), fontsize=SMALL)
+    if costs:
+        _draw_costs(axes[0, len(names) :], groups, [pair.variant for pair in rows])
+        for ax in axes[1:, len(names) :].flat:
+            ax.set_visible(False)
     handles = [Line2D([], [], color="0.2", marker="o", ms=2.5, mew=0, ls="none", label="a seed")]
     handles += plotting.verdict_handles(verdicts)
-    if any(papers.values()):
+    if papers:
         handles.append(Line2D([], [], color="0.2", marker="o", mfc="none", ms=7, ls="none", label="the paper, one run"))
-    if MARGINS.keys() & scores.keys():
+    if MARGINS.keys() & set(names):
         handles.append(shaded())
     plotting.add_handles(drawn, handles, 4, SMALL)
-    what = "Differences from the Transformer" + ", and effects of single changes" * bool(asked)
-    plotting.add_title(drawn, f"{title(what, groups)}; simultaneous 95 % intervals")
+    what = f"{task.table}: differences from the Transformer" + ", and effects of single changes" * bool(changes)
+    apart = {panel.label: comparison.uneven(scores_of(model, name)) for name, panel in panels.items()}
+    notes = [waiting, *set_apart_by_score(task, apart), *failed_trainings(profile, figure.experiment)]
+    lines = [f"{title(what, groups)}; simultaneous 95 % intervals", *(note for note in notes if note)]
+    plotting.add_title(drawn, "\n".join(lines))
     return drawn
+
+
+def _panel(task: PaperTask, name: str) -> ScorePanel:
+    if name in PANELS:
+        return PANELS[name]
+    column = task.columns[name]
+    return ScorePanel(column.label, column.unit, column.better != "lower", column.digits)
+
+
+def _differences(scores: comparison.Scores, rows: Sequence[Pair], changes: Sequence[Pair]) -> dict[Pair, Difference]:
+    """Rows, with intervals that hold for all of the model against the baseline; changes, with those of a family."""
+    against = comparison.against(scores, BASELINE)
+    pairs = comparison.differences(scores, [(pair.variant, pair.against) for pair in changes])
+    return {pair: against.get(pair.variant, NO_DIFFERENCE) for pair in rows} | {
+        pair: pairs[pair.variant, pair.against] for pair in changes
+    }
+
+
+def _axis_label(panel: ScorePanel, groups: Groups, name: str) -> str:
+    """ "BLEU (0 to 100)", and below it the Transformer's own."""
+    label = with_unit(panel.label, panel.unit)
+    if BASELINE not in groups:
+        return label
+    own = means_of({BASELINE: groups[BASELINE]}, name)[BASELINE]
+    return f"{label}\nthe Transformer's: {as_printed(own.mean, panel.digits, own.half)}"
+
+
+def _range(
+    task: PaperTask, groups: Groups, name: str, found: Mapping[Pair, Difference], numbers: bool
+) -> tuple[float, float]:
+    """The ends of an axis with 0 and all rows: their means, ends, seeds and the paper's.
+
+    Where ``numbers`` stand beside the axis, those far off are left out.
+    """
+    known = [one for one in found.values() if one.count]
+    near = _near(known, MARGINS.get(name, 0.0)) if numbers else known
+    values = [0.0]
+    for pair, one in found.items():
+        if one in near:
+            values += [one.mean, *_ends(one)]
+            values += seed_by_seed(groups, pair.variant, pair.against, name)
+            values += reported_difference(task, pair.variant, pair.against, name)
+    room = 0.05 * (max(values) - min(values)) or 1.0
+    return min(values) - room, max(values) + room
+
+
+def _mark_seeds_and_paper(ax: Axes, task: PaperTask, groups: Groups, name: str, part: Sequence[Pair]) -> bool:
+    """A point for each seed, and a ring for the paper's difference; whether it has one."""
+    papers = False
+    for y, pair in enumerate(part):
+        points = seed_by_seed(groups, pair.variant, pair.against, name)
+        ax.plot(points, np.full(len(points), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
+        if reported := reported_difference(task, pair.variant, pair.against, name):
+            ax.plot(reported, [y], "o", color="0.2", mfc="none", ms=7, zorder=4)
+            papers = True
+    return papers
+
+
+def _write_numbers(ax: Axes, rows: Sequence[Difference], digits: int) -> None:
+    """Each difference as a number, to the right of the axis."""
+    for y, one in enumerate(rows):
+        text = signed(one.mean, digits, one.half) if one.count else "no seed in common"
+        ax.annotate(text, (1.03, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL - 1)
 
 
 def _mark_cut(ax: Axes, y: int, found: Interval, said: str) -> None:
@@ -169,106 +253,37 @@ def _ends(found: Difference) -> list[float]:
     return [found.low, found.high] if found.count > 2 and not math.isnan(found.half) else []
 
 
-def _range(values: list[float]) -> tuple[float, float]:
-    """Of an axis that shows all of these and 0."""
-    low, high = min([0.0, *values]), max([0.0, *values])
-    room = 0.05 * (high - low) or 1.0
-    return low - room, high + room
-
-
-# ---- methods beside the Transformer
-
-
-def draw_forest(profile: str, figure: FigureEntry) -> Figure:
-    """Validation loss and BLEU of every method minus the Transformer's, with simultaneous intervals; beside it costs.
-
-    The lowest loss is on top, the margin of equivalence shaded; rows of one seed stand below all others, hollow. The
-    time of training is shown where nothing else kept the machine busy while the runs were trained.
-
-    Raises:
-        DataError: no run of the baseline is stored.
-    """
-    groups = chosen(profile, figure.experiment, figure.label)
-    if BASELINE not in groups:
-        raise NotStoredError(f"{figure.label} needs {BASELINE} among the stored runs of profile {profile}")
-    model = judged_with(profile, figure.experiment)
-    found = {name: differences_of(model, name) for name in PANELS}
-    judge = {variant: one for variant, one in found[LOWEST_LOSS].items() if variant in groups}
-    order = sorted(judge, key=lambda variant: (verdict(judge[variant]) == NOT_JUDGED, judge[variant].mean))
-    groups = {variant: groups[variant] for variant in [BASELINE, *order]}
-    labels, quiet = labels_of(figure.experiment, groups), all_quiet(groups)
-    drawn, (axes,) = plotting.new_figure(
-        WIDTH, 0.27 * len(groups) + 1.7, 1, 3 + quiet, sharey=True, width_ratios=[2.2, 2.2, 1.1, 1.1][: 3 + quiet]
-    )
-    plotting.name_rows(axes[0], [plotting.wrapped(label, LETTERS) for label in labels.values()])
-    waiting = not_judged_yet(profile, figure.experiment, groups)
-    rows = {name: [of.get(variant, NO_DIFFERENCE) for variant in order] for name, of in found.items()}
-    verdicts = {
-        name: _draw_panel(ax, panel, name, groups, rows[name], not waiting)
-        for ax, (name, panel) in zip(axes, PANELS.items(), strict=False)
-    }
-    _draw_costs(axes[2:], groups)
-    handles = [*plotting.verdict_handles(one for of in verdicts.values() for one in of), shaded()]
-    plotting.add_handles(drawn, handles, 3, SMALL)
-    task = task_of(figure.experiment)
-    apart = set_apart_by_score(task, {p.label: comparison.uneven(scores_of(model, n)) for n, p in PANELS.items()})
-    lines = [title(task.table, groups) + "; simultaneous 95 % intervals", *[waiting] * bool(waiting), *apart]
-    lines += failed_trainings(profile, figure.experiment)
-    plotting.add_title(drawn, "\n".join(lines))
-    return drawn
-
-
-def _draw_panel(
-    ax: Axes, panel: ScorePanel, name: str, groups: Groups, rows: list[Difference], judged: bool
-) -> list[str]:
-    """The Transformer at 0 with its own score, then a row for each difference with its number."""
-    verdicts = draw_rows(ax, [None, *rows], panel.higher, MARGINS[name], judged)
-    own = means_of(groups, name)[BASELINE]
-    ax.plot(0, 0, "D", color="black", mfc="white", ms=6)
-    texts = [as_printed(own.mean, panel.digits, own.half)]
-    texts += ["no seed in common" if not one.count else signed(one.mean, panel.digits, one.half) for one in rows]
-    for y, text in enumerate(texts):
-        ax.annotate(text, (1.03, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL - 1)
-    ax.set_xlabel(f"{panel.label}\nminus the Transformer's ({panel.unit})", fontsize=SMALL)
-    ax.tick_params(labelsize=SMALL)
-    ax.set_xlim(*_range([end for one in _near(rows, MARGINS[name]) for end in (one.mean, *_ends(one))]))
-    ax.xaxis.set_major_locator(MaxNLocator(5))
-    for y, one in enumerate(rows, start=1):
-        _mark_cut(ax, y, one, verdicts[y - 1])
-    return verdicts
-
-
-def _near(rows: Sequence[Difference], margin: float) -> list[Difference]:
+def _near(known: Sequence[Difference], margin: float) -> list[Difference]:
     """The differences that an axis must hold: not those that are so far off that the others could not be read.
 
     What is within `FAR` margins of equivalence is near, however small the intervals are.
     """
-    known = [one for one in rows if one.count]
     judged = [one for one in known if verdict(one) != NOT_JUDGED]
     size = median([abs(one.mean) if math.isnan(one.half) else one.half for one in judged or known] or [0.0])
     far = FAR * max(size, margin)
-    return [one for one in known if abs(one.mean) <= (2 * far if one in judged else far)] or known
+    return [one for one in known if abs(one.mean) <= (2 * far if one in judged else far)] or list(known)
 
 
-def _draw_costs(axes: Iterable[Axes], groups: Groups) -> None:
+def _draw_costs(axes: Iterable[Axes], groups: Groups, variants: Sequence[str]) -> None:
     """Parameters in percent of the Transformer's, and the time of training as a multiple of that of the same seed."""
     sizes, *times = axes
     base = groups[BASELINE]
-    shares = [100 * runs[0].parameters / base[0].parameters for runs in groups.values()]
-    sizes.plot(shares, range(len(groups)), "o", color=GREY, ms=4.5)
+    shares = [100 * groups[variant][0].parameters / base[0].parameters for variant in variants]
+    sizes.plot(shares, range(len(variants)), "o", color=GREY, ms=4.5)
     sizes.update_datalim([(95, 0), (105, 0)])  # of nearly equal sizes ticks would have five digits
     sizes.autoscale_view()
-    sizes.set_xlabel("parameters\n(% of it)", fontsize=SMALL)
+    sizes.set_xlabel("parameters\n(% of its)", fontsize=SMALL)
     of_base = {run.seed: run.cost.training_seconds for run in base}
     for ax in times:
-        for y, runs in enumerate(groups.values()):
-            ratios = [run.cost.training_seconds / of_base[run.seed] for run in runs if run.seed in of_base]
+        for y, variant in enumerate(variants):
+            runs = [run for run in groups[variant] if run.seed in of_base]
+            ratios = [run.cost.training_seconds / of_base[run.seed] for run in runs]
             plotting.add_interval(ax, y, interval(ratios), color=GREY)
         ax.set_xlabel("training time\n(× its)", fontsize=SMALL)
     for ax in (sizes, *times):
         ax.axvline(100 if ax is sizes else 1, color="0.6", lw=0.8, zorder=0)
         ax.tick_params(axis="y", length=0)
-        ax.tick_params(labelsize=SMALL)
+        ax.tick_params(labelsize=SMALL, labelbottom=True)
         ax.xaxis.set_major_locator(MaxNLocator(3))
         plotting.add_grid(ax, "x")
 

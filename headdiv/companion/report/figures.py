@@ -39,8 +39,8 @@ FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and wh
 
 # By `FigureEntry.kind`; each raises `DataError` where what it draws is not stored, or lacks what it needs.
 DRAWN_BY_KIND: dict[str, Callable[[str, FigureEntry], Figure]] = {
-    "curves": curves.draw_curves, "heads-by-epoch": curves.draw_heads, "contrasts": differences.draw_contrasts,
-    "diversity": diversity.draw_diversity, "forest": differences.draw_forest,
+    "curves": curves.draw_curves, "heads-by-epoch": curves.draw_heads, "differences": differences.draw_differences,
+    "diversity": diversity.draw_diversity,
     "levels": differences.draw_levels, "level-curves": curves.draw_level_curves,
     "measures": heads.draw_measures,
     "pca-weights": heads.draw_pca_weights, "alphas": heads.draw_alphas, "confidence": heads.draw_confidence,

@@ -50,7 +50,7 @@ STYLE = {  # of every figure, on paper and in files
 
 def runs_of_figure(profile: str, figure: FigureEntry, needs: str = "") -> Groups:
     """The stored runs that a figure shows, by variant; ``needs`` and errors as of `chosen`."""
-    variants = dict.fromkeys([*figure.against, *figure.variants])
+    variants = dict.fromkeys([*figure.against, *figure.variants]) if figure.variants else {}
     return chosen(profile, figure.experiment, figure.label, list(variants), needs)
 
 
