@@ -8,7 +8,7 @@ dimensions and works on them as one batch, which is how the modules of a model a
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ __all__ = [
     "covariance",
     "deacon_update",
     "gha_inner_loop",
+    "hebbian_direction",
     "joined_moments",
     "moments",
     "pooled_covariance",
@@ -31,6 +32,7 @@ __all__ = [
     "stable_learning_rate",
 ]
 
+Direction = Literal["gha", "sanger", "eigenvectors"]
 SMALL = 2**18  # multiplications of C w, all modules: to here the CPU is faster at the loop than a GPU's launches
 
 
@@ -210,10 +212,37 @@ def principal_components(C: Tensor, m: int) -> Tensor:
     return (leading * largest.sign()).to(C.dtype)
 
 
-def deacon_update(G: Tensor, F: Tensor, delta_p: float, xi: float) -> Tensor:
-    """DEACON's step (Eqs. 13 and 15 to 19) in closed form.
+def hebbian_direction(C: Tensor, w: Tensor, direction: Direction = "gha", steps: int = 500) -> Tensor:
+    """F, where the Hebbian rule moves w.
 
-    With g = G/‖G‖ and F⊥ = F − ⟨F, g⟩ g,
+    Args:
+        C: covariances (..., k, k).
+        w: weights (..., k, m).
+        direction: gha: how far ``steps`` iterations of Eq. 14 move a copy of w; sanger: one step of it; eigenvectors:
+            the way to the exact components.
+        steps: the paper's i.
+
+    Returns:
+        F (..., k, m).
+    """
+    if direction == "gha":
+        return gha_inner_loop(C, w, steps) - w
+    if direction == "sanger":
+        return sanger_rule(C, w)
+    exact = principal_components(C, w.shape[-1])
+    nearer = (exact * w).sum(dim=-2, keepdim=True).sign()  # an eigenvector's sign is arbitrary
+    return exact * torch.where(nearer == 0, 1.0, nearer) - w
+
+
+def deacon_update(G: Tensor, F: Tensor, delta_p: float, xi: float) -> Tensor:
+    """DEACON's step, Eqs. 13 and 15 to 19:
+
+        dw = −λ₁/(2 λ₂) G + 1/(2 λ₂) F                                                 (13)
+        λ₁ = (I_GF − 2 λ₂ δQ) / I_GG               I_GG = ‖G‖²    I_GF = ⟨G, F⟩         (15, 16)
+        λ₂ = ½ √((I_FF I_GG − I_GF²) / (I_GG δP² − δQ²))          I_FF = ⟨F, F⟩         (17, 18)
+        δQ = −ξ δP √I_GG                                                               (19)
+
+    in closed form: with g = G/‖G‖ and F⊥ = F − ⟨F, g⟩ g,
 
         dw = −ξ δP g + √(1 − ξ²) δP F⊥/‖F⊥‖,
 

@@ -12,6 +12,7 @@ import torch
 
 from headdiv.core.errors import ConfigError
 
+Counts = TypeVar("Counts", bound=Callable[..., bool])
 Backward = TypeVar("Backward", bound=Callable[..., Any])
 NO_PASS = -1
 
@@ -51,6 +52,26 @@ def is_recomputing() -> bool:
 def backward_pass() -> int:
     """The number of the backward pass within which this runs; `NO_PASS` where it runs in none."""
     return NO_PASS if torch.compiler.is_compiling() else torch._C._current_graph_task_id()
+
+
+def once_a_pass(count: Counts) -> Counts:
+    """For what a module counts of a forward pass: not again where activation checkpointing repeats a counted pass.
+
+    The decorated method says whether it counted; the module remembers that as ``pass_counted``. Reentrant checkpointing
+    runs the first pass without gradients: a method that does not count such a pass counts the repeated one.
+    """
+
+    @functools.wraps(count)
+    def call(module: Any, *args: Any) -> bool:
+        again = is_recomputing()
+        if again and module.pass_counted:
+            return False
+        counted = count(module, *args)
+        if not again and not torch.compiler.is_compiling():
+            module.pass_counted = counted
+        return counted
+
+    return call
 
 
 def no_second_derivative(of: str) -> Callable[[Backward], Backward]:

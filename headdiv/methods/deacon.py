@@ -1,14 +1,17 @@
-"""DEACON (Ampazis & Sakketou 2024): a PCA layer between the concatenated heads and W^O.
+"""DEACON (Ampazis & Sakketou 2024): a PCA layer y = x w + b between the concatenated heads and W^O.
 
-Its weights w follow the principal components of the heads as far as the loss still falls (`headdiv.gha`);
-its bias and everything else are left to the ordinary optimiser. Three architectures, section 3:
+Three architectures, section 3; x are batch-normalised:
 
-    direct      rows of h, one for each token and each of the d_k dimensions (Eqs. 22 to 25)
-    average     rows of h, one for each token, averaged over d_k (Eqs. 26 to 30)
-    nonlinear   rows of h heads, their squares and products, k = h(h + 3)/2 (Eqs. 31 to 35)
+    direct      rows of h, one for each token and each of the d_k dimensions: `DirectOutput.literal` (Eqs. 22 to 25)
+    average     rows of h, one for each token, averaged over d_k: `AverageOutput.forward` (Eqs. 26 to 30)
+    nonlinear   rows of h heads, their squares and products, k = h(h + 3)/2: `NonLinearOutput.forward` (Eqs. 31 to 35)
 
-Batch normalisation and C are taken over the real tokens of a batch. In a causal model batch statistics
-carry information from later positions to earlier ones while training; evaluation uses running statistics.
+The optimiser trains b and everything else, but not w. After each backward pass w moves by dw, towards the principal
+components of x as far as the loss still falls: F (Eq. 14) is `headdiv.gha.hebbian_direction`, dw (Eqs. 13 and
+15 to 19) `headdiv.gha.deacon_update`; `Deacon.after_backward` applies them to all modules.
+
+Batch normalisation and C are taken over the real tokens of a batch. In a causal model batch statistics carry
+information from later positions to earlier ones while training; evaluation uses running statistics.
 
 Letters: T rows, H heads (h), K head width (d_k), D model width, k inputs and M outputs of the PCA layer.
 """
@@ -31,18 +34,9 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.modules import active_modules
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.settings import hash_neutral
-from headdiv.core.tracing import is_recomputing, is_transformed
-from headdiv.gha import (
-    Moments,
-    deacon_update,
-    gha_inner_loop,
-    joined_moments,
-    moments,
-    pooled_covariance,
-    principal_components,
-    sanger_rule,
-)
-from headdiv.methods.base import Method, ValidationSplit
+from headdiv.core.tracing import is_transformed, once_a_pass
+from headdiv.gha import Direction, Moments, deacon_update, hebbian_direction, joined_moments, moments, pooled_covariance
+from headdiv.methods.base import Method, ValidationSplit, groups
 from headdiv.methods.head_scale import unused_scale
 from headdiv.methods.registry import register
 from headdiv.nn.batch_norm import BatchNorm, normalisation, scale_and_shift
@@ -58,13 +52,56 @@ def nonlinear_inputs(heads: int) -> int:
     return heads * (heads + 3) // 2
 
 
+def pca(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+    """The PCA layer y = x w + b (Eqs. 23 and 33), of inputs that stand in columns: (…, k, N) -> (…, M, N)."""
+    return w.T.to(x) @ x + b.to(x)[:, None]
+
+
+class InputMoments:
+    """Number, mean and covariance C of the rows that went through a PCA layer on this rank, as far as they count.
+
+    ``moments`` are those of training passes since the last update; those of all passes go to ``collected`` instead
+    while `collected_moments` is open. None where there are none.
+    """
+
+    def __init__(self) -> None:
+        self.moments: Moments | None = None
+        self.collected: Moments | None = None
+
+    def wanted(self, training: bool) -> bool:
+        """Whether the rows of this pass count: with gradients, or while they are collected."""
+        learning = training and torch.is_grad_enabled() and not is_transformed()
+        return learning or self.collected is not None
+
+    @torch.no_grad()
+    def add(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> None:
+        """Count rows that are given input by input, (k, …): with scale and shift (k,), ``by_input * scale + shift``."""
+        with full_precision(by_input):
+            rows = at_least_float32(by_input.flatten(1).T)  # (N, k)
+            mean, C = moments(rows)
+            if scale is not None:
+                mean, C = mean * scale + shift, C * scale * scale[:, None]
+            # A rank without an example in this batch has no rows: its zeros then weigh nothing.
+            batch = rows.shape[0], mean.nan_to_num(), C.nan_to_num()
+        if self.collected is not None:
+            self.collected = joined_moments(self.collected, _on_cpu(batch))
+        else:
+            self.moments = batch if self.moments is None else joined_moments(self.moments, batch)
+
+
 class PCAOutput(nn.Module):
     """Batch normalisation, PCA layer y = x w + b, and W^O: what stands between the heads and the residual.
 
     Args:
         spec: the attention module this belongs to.
-        m: number of retained components.
+        m: number M of retained components.
+        inputs: k.
+        normalised: channels of the batch normalisation.
+        projected: inputs of W^O.
     """
+
+    linear = True  # in the heads, once they are normalised
+    pass_counted = False  # see `once_a_pass`
 
     def __init__(self, spec: AttentionSpec, m: int, inputs: int, normalised: int, projected: int) -> None:
         super().__init__()
@@ -73,11 +110,7 @@ class PCAOutput(nn.Module):
         self.w = nn.Parameter(torch.empty(inputs, m))
         self.b = nn.Parameter(torch.zeros(m))
         self.project = Linear(projected, spec.d_model)
-        self.moments: Moments | None = (
-            None  # of all PCA inputs in training since the last `after_backward`, on this rank
-        )
-        self.learned = False  # whether the last pass was counted in `moments`
-        self.collected: Moments | None = None  # of all inputs since `collected_moments` was opened
+        self.inputs = InputMoments()
         self.initialise(None)
 
     @torch.no_grad()
@@ -93,54 +126,26 @@ class PCAOutput(nn.Module):
         self.project.bias.copy_(bias)
 
     @property
-    def components(self) -> int:
-        """M."""
-        return self.w.shape[1]
+    def affine(self) -> bool:
+        """Whether it only multiplies by constants in evaluation, for `headdiv.nn.folding.fold`."""
+        return self.linear and not isinstance(self.norm, nn.LayerNorm)
 
     def forget_interrupted_step(self) -> None:
         """Start a step afresh: nothing of an interrupted one stays."""
-        self.moments, self.learned = None, False
+        self.inputs.moments = None
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(x.shape[0], self.spec.heads, self.spec.d_head)  # (T, H, K)
 
-    def _record_moments(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> None:
-        """Moments of the PCA layer's inputs, from their values input by input: (k, …).
-
-        Where scale and shift (k,) are given, the moments of ``by_input * scale + shift``.
-        """
-        learning = self.training and torch.is_grad_enabled() and not is_transformed()
-        if (
-            is_recomputing()
-        ):  # counted before, unless checkpointing is the reentrant one, whose first pass learns nothing
-            learning = learning and not self.learned
-        elif self.learned != learning and not torch.compiler.is_compiling():
-            self.learned = learning
-        if learning or self.collected is not None:
-            with torch.no_grad(), full_precision(by_input):
-                rows = at_least_float32(by_input.flatten(1).T)  # (N, k)
-                # A rank without an example in this batch has no rows: its zeros then weigh nothing.
-                mean, C = moments(rows)
-                if scale is not None:
-                    mean, C = mean * scale + shift, C * scale * scale[:, None]
-                batch = rows.shape[0], mean.nan_to_num(), C.nan_to_num()
-            if self.collected is None:
-                self.moments = batch if self.moments is None else joined_moments(self.moments, batch)
-            else:
-                self.collected = joined_moments(self.collected, _on_cpu(batch))
+    @once_a_pass
+    def _count(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> bool:
+        if counts := self.inputs.wanted(self.training):
+            self.inputs.add(by_input, scale, shift)
+        return counts
 
 
-class LinearPCAOutput(PCAOutput):
-    """An output that in evaluation only multiplies by constants, unless rows are normalised."""
-
-    @property
-    def affine(self) -> bool:
-        """See `headdiv.nn.folding.fold`."""
-        return not isinstance(self.norm, nn.LayerNorm)
-
-
-class DirectOutput(LinearPCAOutput):
-    """Direct architecture. PCA layer and W^O are both linear, so they are multiplied first: T rows pay for one."""
+class DirectOutput(PCAOutput):
+    """Direct architecture."""
 
     def __init__(self, spec: AttentionSpec, m: int) -> None:
         super().__init__(spec, m, inputs=spec.heads, normalised=spec.heads * spec.d_head, projected=m * spec.d_head)
@@ -152,30 +157,37 @@ class DirectOutput(LinearPCAOutput):
         by_head = weight.reshape(-1, self.spec.heads, self.spec.d_head).to(self.w)  # (D, H, K)
         self.project.weight.copy_(torch.matmul(self.w.T, by_head).flatten(1))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, z: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""
-        x = self.norm(x)
-        self._record_moments(self._heads(x).transpose(0, 1))
-        if not weight_is_all(self.project):
-            components = self.w.T.to(x) @ self._heads(x) + self.b.to(x)[:, None]  # (T, M, K)
-            return self.project(components.flatten(1))
-        by_component = self.project.weight.view(-1, self.components, self.spec.d_head)  # (D, M, K)
+        x = self.norm(z)  # (T, H·K)
+        self._count(self._heads(x).transpose(0, 1))
+        return self.merged(x) if weight_is_all(self.project) else self.literal(x)
+
+    def literal(self, x: Tensor) -> Tensor:
+        """As the paper has it, of normalised heads: (T, H·K) -> (T, D)."""
+        y = pca(self._heads(x), self.w, self.b)  # Eq. 23: (T, M, K)
+        return self.project(y.flatten(1))  # Eq. 25
+
+    def merged(self, x: Tensor) -> Tensor:
+        """The same with w multiplied into W^O, since both are linear: T rows pay for one product."""
+        by_component = self.project.weight.view(-1, self.w.shape[1], self.spec.d_head)  # (D, M, K)
         weight = torch.matmul(self.w, by_component)  # (D, H, K)
         bias = self.project.bias + by_component.sum(dim=2) @ self.b
         return linear(x, weight.flatten(1), bias)
 
 
-class AverageOutput(LinearPCAOutput):
+class AverageOutput(PCAOutput):
     """Average architecture: a head is one number for each token."""
 
     def __init__(self, spec: AttentionSpec, m: int) -> None:
         super().__init__(spec, m, inputs=spec.heads, normalised=spec.heads * spec.d_head, projected=m)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, z: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""
-        s = self._heads(self.norm(x)).mean(dim=2)  # (T, H)
-        self._record_moments(s.T)
-        return self.project(s @ self.w + self.b)
+        S = self._heads(self.norm(z)).mean(dim=2)  # Eq. 26: (T, H)
+        self._count(S.T)
+        y = S @ self.w + self.b  # Eq. 28: (T, M)
+        return self.project(y)  # Eq. 30
 
 
 class NonLinearOutput(PCAOutput):
@@ -183,6 +195,8 @@ class NonLinearOutput(PCAOutput):
 
     Batch normalisation and PCA layer are both linear in the k inputs, so that w is scaled in place of them.
     """
+
+    linear = False
 
     def __init__(self, spec: AttentionSpec, m: int) -> None:
         k = nonlinear_inputs(spec.heads)
@@ -192,17 +206,17 @@ class NonLinearOutput(PCAOutput):
         self.register_buffer("first", first, persistent=False)
         self.register_buffer("second", second, persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, z: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""
-        z = self._heads(x).transpose(0, 1).flatten(1)  # (H, T·K)
-        features = torch.cat([z, z.index_select(0, self.first) * z.index_select(0, self.second)])  # (k, T·K)
-        with full_precision(x):
-            inputs = at_least_float32(features)
+        Z = self._heads(z).transpose(0, 1).flatten(1)  # (H, T·K)
+        C = torch.cat([Z, Z.index_select(0, self.first) * Z.index_select(0, self.second)])  # Eq. 31: (k, T·K)
+        with full_precision(z):
+            inputs = at_least_float32(C)
             scale, shift = scale_and_shift(self.norm, inputs)  # (k,)
             w, b = self.w * scale[:, None], self.b + shift @ self.w.to(shift)
-        self._record_moments(inputs, scale, shift)
-        y = w.T.to(features) @ features + b.to(features)[:, None]  # (M, T·K)
-        return self.project(y.view(self.components, x.shape[0], self.spec.d_head).transpose(0, 1).flatten(1))
+        self._count(inputs, scale, shift)
+        y = pca(C, w, b)  # Eq. 33: (M, T·K)
+        return self.project(y.view(y.shape[0], z.shape[0], self.spec.d_head).transpose(0, 1).flatten(1))  # Eq. 35
 
 
 OUTPUTS: dict[str, type[PCAOutput]] = {"direct": DirectOutput, "average": AverageOutput, "nonlinear": NonLinearOutput}
@@ -226,7 +240,7 @@ class Deacon(Method):
         )
         xi: float = Field(0.8, gt=0, lt=1, description="ξ, share of the steepest descent that is demanded")
         gha_steps: int = Field(500, ge=1, description="i, iterations of the inner loop")
-        direction: Literal["gha", "sanger", "eigenvectors"] = Field(
+        direction: Direction = Field(
             "gha",
             description="F: displacement of the inner loop; one step of Eq. 14; or towards the exact components",
         )
@@ -274,40 +288,38 @@ class Deacon(Method):
             TrainingError: no layer has a gradient though not all are frozen, or one was not in training mode.
         """
         must_be_progress(progress)
-        layers, moves = list(pca_layers(model).values()), self.options.update == "hebbian"
+        layers = list(pca_layers(model).values())
         if not layers:
             raise TrainingError("the model has no PCA layer; expected attention modules that this method built")
-        if self.options.update_every > 1:
-            for layer in layers:
-                layer.steps += 1
-            moves = moves and not layers[0].steps % self.options.update_every
-        by_size: dict[torch.Size, list[PCAOutput]] = {}
+        if self.options.update == "hebbian":
+            trained = [layer for layer in layers if layer.w.grad is not None]
+            if not trained and any(layer.w.requires_grad for layer in layers):
+                raise TrainingError("no PCA layer has a gradient; expected after_backward after loss.backward()")
+            if self._is_due(layers):
+                for of_one_size in groups(trained, lambda layer: layer.w.shape):
+                    self._move(of_one_size, progress)
         for layer in layers:
-            if layer.w.grad is not None:
-                by_size.setdefault(layer.w.shape, []).append(layer)
-        if not by_size and self.options.update == "hebbian" and any(layer.w.requires_grad for layer in layers):
-            raise TrainingError("no PCA layer has a gradient; expected after_backward after loss.backward()")
-        for group in by_size.values() if moves else ():
-            self._move(group, progress)
-        for layer in layers:
-            layer.moments = None
+            layer.inputs.moments = None
             if self.options.update != "optimiser":
                 layer.w.grad = None
 
-    def _move(self, layers: list[PCAOutput], progress: float) -> None:
+    def _is_due(self, layers: list[PCAOutput]) -> bool:
+        """Whether this is one of the steps at which w moves; the layers count the steps."""
+        if self.options.update_every == 1:
+            return True
         for layer in layers:
-            if layer.moments is None:
-                raise TrainingError(
-                    f"{layer.spec.place}: DEACON needs a forward pass in training mode, found none; call model.train()"
-                )
-        C = self._covariances(layers)  # (modules, k, k)
+            layer.steps += 1
+        return not layers[0].steps % self.options.update_every
+
+    def _move(self, layers: list[PCAOutput], progress: float) -> None:
+        options = self.options
+        C = covariances(layers)  # (modules, k, k)
         # In float32 at least: near its end F is less than what half precision rounds w by.
-        w, G = (
-            at_least_float32(torch.stack([distributed.whole(x) for x in each]))
-            for each in zip(*((layer.w, layer.w.grad) for layer in layers), strict=True)
-        )  # (modules, k, M) each
-        fade = 1.0 if self.options.delta_p_schedule == "constant" else max(1 - progress, 1e-6)
-        dw = deacon_update(G, self._hebbian_direction(C, w), self.options.delta_p * fade, self.options.xi)
+        w = at_least_float32(torch.stack([distributed.whole(layer.w) for layer in layers]))  # (modules, k, M)
+        G = at_least_float32(torch.stack([distributed.whole(layer.w.grad) for layer in layers]))
+        F = hebbian_direction(C, w, options.direction, options.gha_steps)
+        fade = 1.0 if options.delta_p_schedule == "constant" else max(1 - progress, 1e-6)
+        dw = deacon_update(G, F, options.delta_p * fade, options.xi)
         # A loop that scales its loss, as for float16, may overflow; its optimiser then skips the step, and so does w.
         for layer, step in zip(layers, torch.where(dw.isfinite(), dw, 0.0), strict=True):
             distributed.add_to(layer.w, step)
@@ -316,22 +328,18 @@ class Deacon(Method):
         """See `pca_weights`."""
         return {"pca_weights": pca_weights(model)}
 
-    @staticmethod
-    def _covariances(layers: list[PCAOutput]) -> Tensor:
-        """C of every module over the rows of all ranks."""
-        numbers, means, covariances = zip(*(layer.moments for layer in layers), strict=True)
-        if distributed.world() == 1:
-            return torch.stack(covariances)
-        return pooled_covariance(means[0].new_tensor(numbers), torch.stack(means), torch.stack(covariances))
 
-    def _hebbian_direction(self, C: Tensor, w: Tensor) -> Tensor:
-        if self.options.direction == "gha":
-            return gha_inner_loop(C, w, self.options.gha_steps) - w
-        if self.options.direction == "sanger":
-            return sanger_rule(C, w)
-        components = principal_components(C, w.shape[-1])
-        nearer = (components * w).sum(dim=-2, keepdim=True).sign()  # an eigenvector's sign is arbitrary
-        return components * torch.where(nearer == 0, 1.0, nearer) - w
+def covariances(layers: list[PCAOutput]) -> Tensor:
+    """C of the inputs of every layer since the last update, over the rows of all ranks: (modules, k, k)."""
+    for layer in layers:
+        if layer.inputs.moments is None:
+            raise TrainingError(
+                f"{layer.spec.place}: DEACON needs a forward pass in training mode, found none; call model.train()"
+            )
+    numbers, means, C = zip(*(layer.inputs.moments for layer in layers), strict=True)
+    if distributed.world() == 1:
+        return torch.stack(C)
+    return pooled_covariance(means[0].new_tensor(numbers), torch.stack(means), torch.stack(C))
 
 
 def pca_layers(model: nn.Module) -> dict[str, PCAOutput]:
@@ -352,13 +360,15 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
     found: dict[str, Moments] = {}
     for layer in layers:
         k = len(layer.w)
-        layer.collected = _on_cpu((0, torch.zeros(k), torch.zeros(k, k)))
+        layer.inputs.collected = _on_cpu((0, torch.zeros(k), torch.zeros(k, k)))
     try:
         yield found
-        found.update(keyed_by_place((layer.spec.place, layer.collected) for layer in layers if layer.collected[0]))
+        found.update(
+            keyed_by_place((layer.spec.place, layer.inputs.collected) for layer in layers if layer.inputs.collected[0])
+        )
     finally:
         for layer in layers:
-            layer.collected = None
+            layer.inputs.collected = None
 
 
 def _on_cpu(of: Moments) -> Moments:

@@ -60,7 +60,7 @@ def literal_features(z):
 
 def literal_stage(module, architecture, x, training):
     """(T, H·K) -> (T, D), the PCA layer's input rows, and BatchNorm's new running statistics."""
-    T, m = len(x), module.components
+    T, m = len(x), module.w.shape[1]
     if architecture == "nonlinear":
         k = nonlinear_inputs(H)
         by_row = [literal_features(x[t].view(H, K)[:, j]) for t in range(T) for j in range(K)]
@@ -97,14 +97,26 @@ def test_stage_is_the_literal_one(architecture, training, seed, T, m):
     grads = [torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)]
     torch.testing.assert_close(*grads)
     if training:
-        number, middle, C = module.moments
+        number, middle, C = module.inputs.moments
         assert number == len(rows)
         torch.testing.assert_close(middle, sum(rows.detach()) / number)
         torch.testing.assert_close(C, literal_covariance(rows.detach()))
         assert not middle.requires_grad
         assert not C.requires_grad
     else:
-        assert module.moments is None
+        assert module.inputs.moments is None
+
+
+@settings(max_examples=6)
+@given(seed=seeds, T=st.integers(1, 6), m=st.integers(1, 3))
+def test_w_multiplied_into_the_output_projection_gives_what_eq_23_gives(seed, T, m):
+    module, x = output_stage("direct", seed, m), random(seed + 99, T, H * K).requires_grad_()
+    weights = random(seed + 100, T, SPEC.d_model)
+    results = []
+    for y in (module.literal(x), module.merged(x)):
+        used = [x, module.w, module.b, *module.project.parameters()]
+        results.append((y, torch.autograd.grad((y * weights).sum(), used)))
+    torch.testing.assert_close(*results)
 
 
 def literal_covariance(rows):
@@ -119,14 +131,14 @@ def literal_covariance(rows):
 def test_moments_are_of_all_training_batches_since_the_last_update_and_float32_at_least():
     module = output_stage("direct", 1).float()
     module(random(2, 9, H * K).float())
-    first = module.moments
+    first = module.inputs.moments
     module.eval()(random(3, 9, H * K).float())
     with torch.no_grad():
         module.train()(random(3, 9, H * K).float())
-    assert module.moments is first
+    assert module.inputs.moments is first
     with torch.autocast("cpu", torch.bfloat16):
         module(random(3, 9, H * K).bfloat16())
-    number, middle, C = module.moments
+    number, middle, C = module.inputs.moments
     assert number == 2 * 9 * K
     assert middle.dtype == C.dtype == torch.float32
     assert "moments" not in module.state_dict()
@@ -136,7 +148,7 @@ def test_of_a_half_precision_w_only_the_sum_is_rounded():
     module, method = output_stage("direct", 1).bfloat16(), make_method(deacon("direct", 2))
     C = torch.diag(torch.tensor([3.0, 2.0, 1.0]))
     w, G = (torch.eye(H, 2) + 0.003 * random(2, H, 2)).bfloat16(), random(3, H, 2).bfloat16()
-    module.w.data, module.w.grad, module.moments = w.clone(), G, (9, torch.zeros(H), C)
+    module.w.data, module.w.grad, module.inputs.moments = w.clone(), G, (9, torch.zeros(H), C)
     method.after_backward(module, 0.5)
     F = gha_inner_loop(C, w.float(), 500) - w.float()
     expected = w + deacon_update(G.float(), F, 0.2, 0.8)
@@ -147,7 +159,7 @@ def test_of_a_half_precision_w_only_the_sum_is_rounded():
 def test_moments_are_collected_over_batches_in_evaluation(architecture):
     """Training's own, and the outputs, are what they are without."""
     module, batches = output_stage(architecture, 1).eval(), [random(seed, 3 + seed, H * K) for seed in range(4)]
-    kept = module.moments
+    kept = module.inputs.moments
     with collected_moments(module) as found:
         outputs = [module(x) for x in batches]
     rows = torch.cat([literal_stage(module, architecture, x, training=False)[1] for x in batches]).detach()
@@ -157,8 +169,8 @@ def test_moments_are_collected_over_batches_in_evaluation(architecture):
     torch.testing.assert_close(C, literal_covariance(rows))
     assert not C.requires_grad
     torch.testing.assert_close(outputs, [module(x) for x in batches])
-    assert module.moments is kept
-    assert module.collected is None
+    assert module.inputs.moments is kept
+    assert module.inputs.collected is None
     with collected_moments(module) as found:
         pass
     assert found == {}
@@ -198,7 +210,7 @@ def test_every_w_moves_by_the_update_and_nothing_else_does(architecture, directi
     assert len(layers) == 3
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     C, G = ({n: x.clone() for n, x in values} for values in (
-        [(name, layer.moments[2]) for name, layer in layers.items()],
+        [(name, layer.inputs.moments[2]) for name, layer in layers.items()],
         [(name, layer.w.grad) for name, layer in layers.items()],
     ))  # fmt: skip
     others = {name: p.grad.clone() for name, p in model.named_parameters() if not name.endswith(".w")}
@@ -210,7 +222,7 @@ def test_every_w_moves_by_the_update_and_nothing_else_does(architecture, directi
         torch.testing.assert_close(layer.w - w, expected, atol=1e-5, rtol=1e-4)
         assert (layer.w - w).norm().item() == pytest.approx(0.3, rel=1e-4)
         assert layer.w.grad is None
-        assert layer.moments is None  # those of the next step are its own
+        assert layer.inputs.moments is None  # those of the next step are its own
         assert layer.w.requires_grad
     for name, p in model.named_parameters():
         if not name.endswith(".w"):
@@ -279,11 +291,11 @@ def test_w_rests_where_it_is_asked_to(options, moves, own):
     model, method = trained_one_step(deacon(m=2, gha_steps=5, **options))
     layers = list(pca_layers(model).values())
     assert len(method.own_parameters(model)) == own
-    seen = [layer.moments for layer in layers]
+    seen = [layer.inputs.moments for layer in layers]
     for expected in moves:
         before, G = layers[0].w.detach().clone(), torch.ones_like(layers[0].w)
         for layer, moments in zip(layers, seen, strict=True):
-            layer.w.grad, layer.moments = G.clone(), moments
+            layer.w.grad, layer.inputs.moments = G.clone(), moments
         method.after_backward(model, 0.5)
         assert (not torch.equal(layers[0].w, before)) == expected
         assert (layers[0].w.grad is None) == bool(own)

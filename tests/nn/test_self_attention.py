@@ -28,7 +28,7 @@ def state(module, call):
     output, weights = call(module)
     (output.square().sum() + weights.square().sum()).backward()
     stage = module.attention.output
-    return output, weights, [p.grad for p in module.parameters()], dict(module.named_buffers()), stage.moments
+    return output, weights, [p.grad for p in module.parameters()], dict(module.named_buffers()), stage.inputs.moments
 
 
 def same_object(x, padding):

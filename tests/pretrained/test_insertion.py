@@ -59,12 +59,12 @@ def test_padding_reaches_no_inserted_module():
         given = {name: nn.functional.pad(x, (0, extra)) for name, x in arguments(model).items()}
         for layer in pca_layers(model).values():
             layer.norm.reset_running_stats()
-            layer.moments = None
+            layer.inputs.moments = None
         model(**given)
         statistics.append(
-            [x for layer in pca_layers(model).values() for x in (layer.norm.running_mean, layer.moments[2])]
+            [x for layer in pca_layers(model).values() for x in (layer.norm.running_mean, layer.inputs.moments[2])]
         )
-        assert all(layer.moments[0] == 15 * 8 for layer in pca_layers(model).values())
+        assert all(layer.inputs.moments[0] == 15 * 8 for layer in pca_layers(model).values())
         statistics[-1] = [x.clone() for x in statistics[-1]]
     assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(*statistics, strict=True))
 

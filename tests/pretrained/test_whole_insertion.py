@@ -61,11 +61,11 @@ def test_padding_of_targets_is_no_query_of_torchs_cross_attention(memory_too, ad
         padded = nn.functional.pad(target, (0, 0, 0, extra))
         with headdiv.record_heads(model) as records:
             output = model(padded, source, tgt_key_padding_mask=padding, memory_key_padding_mask=memory_padding)
-        assert [layer.moments[0] for layer in layers] == [6 * 4, 6 * 4]
+        assert [layer.inputs.moments[0] for layer in layers] == [6 * 4, 6 * 4]
         assert records[1].layout.queries.lengths.tolist() == lengths.tolist()
         output[~padding].sum().backward()
         gradients = [p.grad for p in model.parameters() if p.requires_grad]
-        found.append([output[~padding], records[1].outputs, *(layer.moments[2] for layer in layers), *gradients])
+        found.append([output[~padding], records[1].outputs, *(layer.inputs.moments[2] for layer in layers), *gradients])
         assert all(x.isfinite().all() for x in found[-1])
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
 
