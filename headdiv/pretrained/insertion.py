@@ -170,7 +170,7 @@ def remove_method(model: nn.Module) -> None:
     recorded = attachment is not None and "method" in changes(attachment.config)
     if not inside and not recorded:
         raise DataError(f"{type(model).__name__}: found no method; expected one that headdiv.insert has put there")
-    drop_ins = {module for _, _, module in inside if isinstance(module, MultiheadAttention)}
+    drop_ins = dict.fromkeys(module for _, _, module in inside if isinstance(module, MultiheadAttention))
     for each in drop_ins:
         must_fit_torch(each)
     for each in drop_ins:
