@@ -6,7 +6,16 @@ class HeaddivError(Exception):
 
 
 class ConfigError(HeaddivError):
-    """A key or value of a profile or of a run's configuration is wrong."""
+    """A key or value of a profile or of a run's configuration is wrong.
+
+    Attributes:
+        at: the keys that lead to it, where they are known.
+        what: the sentence without them and without the file.
+    """
+
+    def __init__(self, message: str, at: tuple[str | int, ...] = (), what: str = "") -> None:
+        super().__init__(message)
+        self.at, self.what = at, what
 
 
 class DataError(HeaddivError):

@@ -121,7 +121,7 @@ def config_error(at: Place, what: str, source: Source | None = None) -> ConfigEr
     """The error "file, line n: key.key: what"."""
     place = source.place(at) if source else ""
     key = ".".join(map(str, at)) + ": " if at else ""
-    return ConfigError(f"{place}{key}{what}")
+    return ConfigError(f"{place}{key}{what}", at, what)
 
 
 def _first(model: type[BaseModel], errors: list[Any]) -> Any:

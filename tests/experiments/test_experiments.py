@@ -77,8 +77,35 @@ def test_variants_are_chosen_and_defined(project):
     assert methods["direct-5"]["m"] == 5
     assert methods["baseline"] == {"name": "baseline"}
     assert [c.variant for c in runs(project, more).all()[::2]] == [*SEVEN, "direct-5"]
-    # options for a method stand over those of the paper's file
-    assert runs(project, "    methods: {deacon: {m: 2}}\n").one(EXPERIMENT, "direct-8", 1).method["m"] == 2
+
+
+ROW = """\
+    variants: [baseline, direct-8]
+    methods: {deacon: {m: 5, xi: 0.6}}
+    model: {dropout: 0.5}
+"""
+
+
+def test_a_value_for_all_variants_never_replaces_what_a_row_of_the_paper_is(project):
+    said = "methods.deacon.m: found 5 for all variants, but 'direct-8' has 8 in the paper's file; expected the one that is "
+    assert (
+        refusal(lambda: runs(project, ROW))
+        == f"{place(project, 7)}{said}meant in settings: {{direct-8: {{method.m: …}}}}"
+    )
+    dropout = "    variants: [baseline-d2]\n    model: {dropout: 0.5}\n"
+    regulariser = PROFILE.replace(EXPERIMENT, "deacon/regulariser") + dropout
+    project.write_config("p", regulariser)
+    assert "model.dropout: found 0.5 for all variants, but 'baseline-d2' has 0.2" in refusal(lambda: Runs("p"))
+    project.write_config("p", regulariser.replace("0.5", "0.2"))
+    assert Runs("p").all()[0].model.dropout == 0.2
+
+
+def test_levels_are_default_paper_profile_variant(project):
+    chosen = runs(project, ROW + "    settings: {direct-8: {method.m: 5, model.dropout: 0.3}}\n")
+    baseline, direct = (chosen.one(EXPERIMENT, variant, 1) for variant in ("baseline", "direct-8"))
+    assert (baseline.model.dropout, direct.model.dropout, direct.model.heads) == (0.5, 0.3, 8)
+    assert (direct.method["architecture"], direct.method["m"], direct.method["xi"]) == ("direct", 5, 0.6)
+    assert direct.method["delta_p"] == 0.2
 
 
 def test_a_variant_may_have_settings_of_its_own(project):
@@ -120,10 +147,12 @@ def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(
         ("    model: {heads: 4}\n", 4,
          "variants.direct-8.m: 8 is more than the k = 4 inputs"),
         ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
-        ("    variants: [baseline]\n    define: {a: {name: deacon}}\n", 7, "define.a.m: is missing"),
+        ("    variants: [a]\n    define: {a: {name: deacon}}\n", 7, "define.a.m: is missing"),
+        ("    train: {epochs: 0}\n", 6, "train.epochs: "),
+        ("    train: {epoch_scores: 3}\n    model: {d_modle: 8}\n", 7, "model.d_modle: unknown key; did you mean 'd_model'?"),
         ("    variants: [baseline]\n    methods: {mixing: {gama: 1}}\n", 7,
          "methods.mixing.gama: unknown key; did you mean 'gamma'?"),
-        ("    methods:\n      deacon: {name: baseline}\n", 7, "methods.deacon.name: options of a method stand here"),
+        ("    methods:\n      deacon: {name: baseline}\n", 7, "methods.deacon.name: unknown key"),
         ("    define: {a_b: {name: baseline}}\n", 6, "define.a_b: a variant's name is made of letters"),
         ("    define: {direct-8: {name: baseline}}\n", 6, "define.direct-8: is a variant of the paper's"),
     ],

@@ -308,7 +308,6 @@ def test_what_was_tried_is_shown(tuning):
         ({"seeds_per_rung": [1, 1]}, "seeds_per_rung", "the last of them the 2 seeds, found [1, 1]"),
         ({"seeds": [101, 1]}, "seeds.1", "1 is a seed of the runs too"),
         ({"arms": {"basline": []}}, "arms.basline", "no variant of the experiment; did you mean 'baseline'?"),
-        ({"settings": [GRID[0], GRID[0]]}, "settings.1", "trains the same as setting 1 of baseline"),
         ({"settings": [{}, {"model.dropuot": 0.2}]}, "settings.1.model.dropuot", "did you mean 'dropout'?"),
         ({"arms": {"direct-8": [{}, {"method.weight": 1}]}}, "arms.direct-8.1.method.weight", "unknown key"),
         ({"settings": [{}, {"data.name": "x"}]}, "settings.1.data.name", "expected one of model, train, method"),

@@ -31,15 +31,14 @@ from pydantic import Field, model_validator
 from headdiv.companion.experiments.tuning import Setting, Tune
 from headdiv.companion.tasks.run_config import MOST_THREADS
 from headdiv.core.settings import Distinct, Settings, Source, check
-from headdiv.training.config import TrainConfig
 
 
 class Experiment(Settings):
-    """One paper's task in a profile; data, model and decode have the keys of the task."""
+    """One paper's task in a profile; data, model, train and decode have the keys of the task's settings."""
 
     data: dict[str, Any]
     model: dict[str, Any] = Field(default_factory=dict)
-    train: TrainConfig = TrainConfig()
+    train: dict[str, Any] = Field(default_factory=dict)
     decode: dict[str, Any] = Field(default_factory=dict)
     variants: Annotated[Distinct[str], Field(min_length=1)] | None = Field(
         None, description="names; all of the paper's where left out"

@@ -18,7 +18,7 @@ The experiment's runs then have the arm's choice. `headdiv.companion.experiments
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -32,12 +32,11 @@ from headdiv.companion.commands import headdiv_command
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json, short_hash
-from headdiv.core.settings import Distinct, Place, Settings, Source, check, config_error
+from headdiv.core.settings import Distinct, Place, Settings, check
 
 FORMAT = 1  # of choice.json
 Stored = TypeVar("Stored", bound=Settings)
 
-SECTIONS = ("model", "train", "method")  # of a run's configuration, whose keys can be tuned
 FIXED = {"train.epochs": "every setting is judged within the same training, and the rungs say how much of it"}
 
 Setting = dict[str, Any]  # by dotted key: "model.dropout", "train.learning_rate", "method.weight"
@@ -91,20 +90,6 @@ class Tune(Settings):
     def rung_seeds(self) -> list[list[int]]:
         """The seeds that each rung trains."""
         return [self.seeds[:count] for count in self.seeds_per_rung or [len(self.seeds)] * len(self.rungs)]
-
-
-def by_section(setting: Mapping[str, Any], at: Place, source: Source) -> dict[str, dict[str, Any]]:
-    """A setting as keys of ``model``, ``train`` and ``method``. Raises ConfigError: a key of none of them."""
-    sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-    for key, value in setting.items():
-        section, _, name = str(key).partition(".")
-        if section not in sections or not name:
-            what = f"unknown key; expected one of {', '.join(SECTIONS)}, a dot, and a key of this section"
-            raise config_error((*at, key), what, source)
-        if key == "method.name":
-            raise config_error((*at, key), "another method is another variant", source)
-        sections[section][name] = value
-    return sections
 
 
 class Tried(Settings):
