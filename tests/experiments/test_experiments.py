@@ -87,11 +87,11 @@ ROW = """\
 
 
 def test_a_value_for_all_variants_never_replaces_what_a_row_of_the_paper_is(project):
-    said = "methods.deacon.m: found 5 for all variants, but 'direct-8' has 8 in the paper's file; expected the one that is "
-    assert (
-        refusal(lambda: runs(project, ROW))
-        == f"{place(project, 7)}{said}meant in settings: {{direct-8: {{method.m: …}}}}"
+    said = refusal(lambda: runs(project, ROW))
+    assert said.startswith(
+        place(project, 7) + "methods.deacon.m: found 5 for all variants, but 'direct-8' has 8 in the"
     )
+    assert said.endswith("expected the one that is meant in settings: {direct-8: {method.m: …}}")
     dropout = "    variants: [baseline-d2]\n    model: {dropout: 0.5}\n"
     regulariser = PROFILE.replace(EXPERIMENT, "deacon/regulariser") + dropout
     project.write_config("p", regulariser)
@@ -149,7 +149,7 @@ def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(
         ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
         ("    variants: [a]\n    define: {a: {name: deacon}}\n", 7, "define.a.m: is missing"),
         ("    train: {epochs: 0}\n", 6, "train.epochs: "),
-        ("    train: {epoch_scores: 3}\n    model: {d_modle: 8}\n", 7, "model.d_modle: unknown key; did you mean 'd_model'?"),
+        ("    train: {}\n    model: {d_modle: 8}\n", 7, "model.d_modle: unknown key; did you mean 'd_model'?"),
         ("    variants: [baseline]\n    methods: {mixing: {gama: 1}}\n", 7,
          "methods.mixing.gama: unknown key; did you mean 'gamma'?"),
         ("    methods:\n      deacon: {name: baseline}\n", 7, "methods.deacon.name: unknown key"),

@@ -19,9 +19,8 @@ from headdiv.companion.experiments.profiles import Runs, run_config
 from headdiv.companion.experiments.results import record, stored
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.experiments.running import train
-from headdiv.companion.report import figures
 from headdiv.companion.report.tables import table_data
-from headdiv.companion.report.tuning import setting_text, spread
+from headdiv.companion.report.tuning import setting_text
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.errors import ConfigError, DataError, TrainingError
@@ -141,24 +140,22 @@ def test_a_choice_for_other_data_is_made_anew(tuned, monkeypatch):
     assert steps[0] == STEPS_AN_EPOCH * 2 * (3 * 1 + 2 * 2)  # and once
 
 
-def test_what_was_decided_stays_where_a_lost_training_is_repeated_to_other_numbers(tuned, monkeypatch, capsys):
+def test_an_epoch_that_is_stored_stays_where_a_lost_training_is_repeated_to_other_numbers(tuned):
     folder = tuned.home / "results" / "tiny" / EXPERIMENT / "tune" / "baseline"
     (choice,) = halving.tune("tiny", EXPERIMENT, "baseline")
     assert not list((tuned.home / "work").rglob("checkpoints"))
     (folder / "choice.json").unlink()
     number = choice.tried.index(choice.chosen)
-    path = folder / f"{run_name(halving.Runs('tiny').arms[EXPERIMENT]['baseline'].config(number, 101))}.json"
-    stored_one = read_json(path)
-    for point in stored_one["curve"]:  # as on a processor whose numbers are far lower
-        point["validation_nll"] -= 1.0
-    first, _ = stored_one["judged"]
-    first["loss"], first["origin"]["processor"] = first["loss"] + 0.001, "another processor"
-    write_json(path, {**stored_one, "epochs": 1, "curve": stored_one["curve"][:1], "judged": [first]})
+    path = folder / f"{run_name(Runs('tiny').arms[EXPERIMENT]['baseline'].config(number, 101))}.json"
+    training = read_json(path)
+    training["curve"][0]["validation_nll"] += 0.001  # as on another processor
+    (origin,) = training["origins"]
+    elsewhere = origin | {"processor": "another processor"}
+    write_json(path, {**training, "epochs": 1, "curve": training["curve"][:1], "origins": [elsewhere]})
     (again,) = halving.tune("tiny", EXPERIMENT, "baseline")
     assert again.chosen.losses[0] == pytest.approx(choice.chosen.losses[0] + 0.0005)
-    assert again.chosen.losses[1] == choice.chosen.losses[1]
-    assert "not to the same numbers" in capsys.readouterr().out
-    assert {origin.processor for origin in again.origins} == {"another processor", choice.origins[0].processor}
+    assert again.chosen.curves[101][1:] == choice.chosen.curves[101][1:]
+    assert {one.processor for one in again.origins} == {"another processor", origin["processor"]}
     assert "another processor" in table_data("tiny", f"{EXPERIMENT}_tuning").markdown()
 
 
@@ -176,35 +173,9 @@ def test_a_setting_that_diverges_falls_out(tuning):
     assert (choice.tried[0].losses, choice.tried[0].fell_out) == ([None], 1)
     assert choice.chosen.setting == {}
     assert "diverged, eliminated after 1 epoch" in table_data("tiny", f"{EXPERIMENT}_tuning").markdown()
-    drawn = figures.draw("deacon_translation_tuning", "tiny")
-    assert "1: diverged" in {text.get_text() for ax in drawn.axes for text in ax.texts}
     tuning.write_profile(tune=tune | {"rungs": [1, 2], "settings": [{"train.learning_rate": 1e30}]})
     with fails("every setting diverged", TrainingError):
         halving.tune("tiny", EXPERIMENT)
-
-
-@pytest.mark.parametrize(
-    ("heights", "moved"),
-    [
-        ([], []),
-        ([1.0, 5.0], [1.0, 5.0]),
-        ([1.0, 1.0], [0.5, 1.5]),
-        ([1.0, 1.2, 2.0], [0.4, 1.4, 2.4]),
-        ([0.0, 0.0, 0.0, 1.6], [-0.6 - 0.5, -0.1, 0.9, 1.9]),
-    ],
-)
-def test_labels_are_a_gap_apart_and_stay_near_their_heights(heights, moved):
-    assert spread(heights, 1.0) == pytest.approx(moved)
-
-
-def test_a_choice_whose_loss_rises_after_the_first_rung_is_drawn(tuned):
-    path = tuned.home / "results" / "tiny" / EXPERIMENT / "tune" / "baseline" / "choice.json"
-    content = read_json(path)
-    for tried in content["tried"]:
-        tried["curves"] = {seed: [3.0, 3.5, 4.0][: len(curve)] for seed, curve in tried["curves"].items()}
-    write_json(path, content)
-    panel, _ = (ax for ax in figures.draw("deacon_translation_tuning", "tiny").axes if ax.get_visible())
-    assert panel.get_ylim()[0] < 3.0 < 4.0 < panel.get_ylim()[1]
 
 
 def test_a_methods_key_is_told_from_the_models():
@@ -240,7 +211,7 @@ def test_a_plan_tunes_before_it_trains(tuning):
     assert plan.choices([EXPERIMENT]) == choices
     assert plan.choices([EXPERIMENT], "direct-8") == choices[1:]
     assert set(choices) < set(plan.drawn_from("deacon"))
-    assert "deacon_translation_tuning" in plan.tables.keys() & plan.figures.keys()
+    assert "deacon_translation_tuning" in plan.tables
     before = plan.decisive(EXPERIMENT, "baseline", 1)
     tuning.write_profile(train={"epochs": 4}, tune=TUNE | {"rungs": [2, 3]})
     assert pipeline.make_plan("tiny").decisive(EXPERIMENT, "baseline", 1) != before
@@ -287,11 +258,6 @@ def test_what_was_tried_is_shown(tuning):
     ]  # fmt: skip
     assert numbers["chosen"].sum() == 1
     assert numbers["loss_1"].tolist() == [tried.losses[0] for tried in choice.tried]
-    (panel,) = (ax for ax in figures.draw("deacon_translation_tuning", "tiny").axes if ax.get_visible())
-    thick = [line for line in panel.get_lines() if line.get_linewidth() > 2]
-    assert len(thick) == 1
-    expected = [sum(pair) / 2 for pair in zip(*choice.chosen.curves.values(), strict=True)]
-    assert thick[0].get_ydata() == pytest.approx(expected)
 
 
 # ---- mistakes
@@ -302,9 +268,9 @@ def test_what_was_tried_is_shown(tuning):
     [
         ({"rungs": [3, 3]}, "rungs", "expected epochs that rise from rung to rung, found [3, 3]"),
         ({"rungs": [1, 5]}, "rungs.1", "5 is longer than the training of baseline; expected at most"),
-        ({"keep": [1]}, "keep", "expected a number for each rung, the last of them 1, found [1]"),
-        ({"keep": [1, 2, 1], "rungs": [1, 2, 3]}, "keep", "expected fewer survivors, or as many, from rung to rung"),
-        ({"keep": [4, 1]}, "keep", "found [4, 1] of 3 settings of baseline"),
+        ({"keep": [1]}, "keep", "expected a number for each rung that does not rise, the last of them 1, found [1]"),
+        ({"keep": [1, 2, 1], "rungs": [1, 2, 3]}, "keep", "that does not rise"),
+        ({"keep": [4, 1]}, "keep", "4 settings are to survive, and baseline has 3"),
         ({"seeds_per_rung": [1, 1]}, "seeds_per_rung", "the last of them the 2 seeds, found [1, 1]"),
         ({"seeds": [101, 1]}, "seeds.1", "1 is a seed of the runs too"),
         ({"arms": {"basline": []}}, "arms.basline", "no variant of the experiment; did you mean 'baseline'?"),

@@ -76,11 +76,7 @@ def headed_too(recorded, project):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name
-        for name, it in catalogue.known_figures().items()
-        if it.kind not in (catalogue.HEADS, catalogue.TUNING) and not it.of_importance
-    ],
+    [name for name, it in catalogue.known_figures().items() if it.kind != catalogue.HEADS and not it.of_importance],
 )
 def test_every_figure_is_readable_and_names_its_data(headed_too, name):
     figure = figures.draw(name, "p")

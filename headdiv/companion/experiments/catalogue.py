@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headdiv.companion.experiments.figure_kinds import CURVES, FIGURE_KINDS, HEADS, PRUNING, TUNING
+from headdiv.companion.experiments.figure_kinds import CURVES, FIGURE_KINDS, HEADS, PRUNING
 from headdiv.companion.experiments.papers import PaperFigure, load_paper, paper_names, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.tasks import TASKS
@@ -109,7 +109,6 @@ def figures_of_paper(name: str) -> dict[str, FigureEntry]:
         entries.append(
             FigureEntry(f"{name}_{task}_heads_by_epoch", HEADS, f"{name}/{task}", FIGURE_KINDS[HEADS].caption)
         )
-        entries.append(FigureEntry(f"{name}_{task}_tuning", TUNING, f"{name}/{task}", FIGURE_KINDS[TUNING].caption))
         entries += [_entry(name, key, figure) for key, figure in paper.figures.items() if figure.task == task]
     return {entry.name: entry for entry in (*entries, *_own.values()) if entry.paper == name}
 
@@ -144,15 +143,12 @@ def figure_entry(name: str, profile: str | None = None) -> FigureEntry:
 
 
 def figures_of(
-    configured: Iterable[tuple[str, str]],
-    by_epoch: Container[str] = (),
-    tuned: Container[str] = (),
-    pruned: Container[str] = (),
+    configured: Iterable[tuple[str, str]], by_epoch: Container[str] = (), pruned: Container[str] = ()
 ) -> dict[str, FigureEntry]:
     """The figures that runs, (experiment, variant) each, allow.
 
-    ``by_epoch``: the experiments whose heads are measured after each epoch; ``tuned``: those with arms that are tuned;
-    ``pruned``: those whose runs' heads are masked.
+    ``by_epoch``: the experiments whose heads are measured after each epoch; ``pruned``: those whose runs' heads are
+    masked.
     """
     variants: dict[str, set[str]] = {}
     for experiment, variant in configured:
@@ -163,7 +159,6 @@ def figures_of(
         for name, entry in figures_of_paper(paper).items()
         if (entry.kind != PRUNING or entry.experiment in pruned)
         and (entry.kind != HEADS or entry.experiment in by_epoch)
-        and (entry.kind != TUNING or entry.experiment in tuned)
         and (listed := variants.get(entry.experiment))
         and (not entry.variants or listed & set(entry.variants))
         and listed.issuperset(entry.against)

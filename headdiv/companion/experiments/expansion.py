@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from headdiv.companion.experiments.papers import VARIANT, VARIANT_IS, task_of
 from headdiv.companion.experiments.profile_file import Experiment, Profile, read_profile
-from headdiv.companion.experiments.tuning import FIXED, Arm, Setting, Tune
+from headdiv.companion.experiments.tuning import Arm, Setting, Tune
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError
@@ -117,8 +117,9 @@ class _Experiment:
         settings, configs = [], []
         for place, setting in tune.of_arm(variant):
             at = (*self.at, "tune", *place)
-            for key in FIXED.keys() & setting.keys():
-                raise config_error((*at, key), f"cannot be tuned: {FIXED[key]}", self.source)
+            if "train.epochs" in setting:
+                what = "cannot be tuned: every setting is judged within the same training, and rungs say how much of it"
+                raise config_error((*at, "train.epochs"), what, self.source)
             settings.append(setting)
             configs.append(self._config(variant, self._settings(setting, at)))
         if (rung := tune.rungs[-1]) > (epochs := configs[0].train.epochs):

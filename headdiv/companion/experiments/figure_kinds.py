@@ -13,7 +13,7 @@ from pydantic import Field
 from headdiv.core.settings import Settings
 
 # Those that every task of a paper can have.
-CURVES, HEADS, PRUNING, TUNING = "curves", "heads-by-epoch", "pruning", "tuning"
+CURVES, HEADS, PRUNING = "curves", "heads-by-epoch", "pruning"
 
 
 class NoOptions(Settings):
@@ -122,13 +122,6 @@ FIGURE_KINDS = {
         "The score on the test set with ever fewer heads: after training, heads are masked in increasing order of what "
         "masking each alone adds to the validation loss, measured again when half of them are gone, without "
         "retraining. Dashed: DEACON models, by the number m of components that they were trained with.",
-    ),
-    TUNING: FigureKind(
-        "tuning",
-        "What was tried to tune each method: validation loss after each epoch, mean over the tuning's seeds, one line "
-        "per setting, with its number in the table. After a rung (dotted), the settings whose lowest loss so far is "
-        "highest fall out, and their lines end. Blue: the chosen setting, named above the panel. The first epochs' "
-        "losses are cut off.",
     ),
     "pca-weights": FigureKind("PCA weights", Options=PCAOptions),
     "activations": FigureKind("how often units are active"),

@@ -204,7 +204,7 @@ def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
         tables[table.replace("/", "_")] = Product(paper, known.of_one_model(experiment), caption, reads)
     by_epoch = {config.experiment for config in configs if config.train.epoch_heads}
     configured = [(config.experiment, config.variant) for config in configs]
-    for name, entry in figures_of(configured, by_epoch, tuned, pruned).items():
+    for name, entry in figures_of(configured, by_epoch, pruned).items():
         shown = [one for one in entry.experiments_in(known.experiments()) if not entry.of_importance or one in pruned]
         shown = list(dict.fromkeys(one for experiment in shown for one in known.of_one_model(experiment)))
         figures[name] = Product(entry.paper, shown, entry.caption, (IMPORTANCE,) * entry.of_importance)

@@ -14,6 +14,8 @@ The experiment's runs then have the arm's choice. `headdiv.companion.experiments
       arms:
         baseline: [{model.dropout: 0.1}]     # and one arm's own
         dis-o: [{model.dropout: 0.2, method.weight: 3.0}]
+
+What was chosen may also be written into the profile, under ``settings``, and ``tune`` be removed.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
@@ -33,11 +35,6 @@ from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json, short_hash
 from headdiv.core.settings import Distinct, Place, Settings, check
-
-FORMAT = 1  # of choice.json
-Stored = TypeVar("Stored", bound=Settings)
-
-FIXED = {"train.epochs": "every setting is judged within the same training, and the rungs say how much of it"}
 
 Setting = dict[str, Any]  # by dotted key: "model.dropout", "train.learning_rate", "method.weight"
 
@@ -58,22 +55,17 @@ class Tune(Settings):
     def _fewer_at_every_rung(self) -> Tune:
         if any(later <= earlier for earlier, later in pairwise(self.rungs)):
             raise ValueError(f"rungs: expected epochs that rise from rung to rung, found {self.rungs}")
-        if len(self.keep) != len(self.rungs) or self.keep[-1] != 1:
-            raise ValueError(f"keep: expected a number for each rung, the last of them 1, found {self.keep}")
-        if (per_rung := self.seeds_per_rung) is not None and (
-            len(per_rung) != len(self.rungs) or per_rung[-1] != len(self.seeds) or sorted(per_rung) != per_rung
-        ):
+        if len(self.keep) != len(self.rungs) or self.keep[-1] != 1 or sorted(self.keep, reverse=True) != self.keep:
             raise ValueError(
-                f"seeds_per_rung: expected a number for each rung that does not fall, the last of them the "
-                f"{len(self.seeds)} seeds, found {per_rung}"
+                f"keep: expected a number for each rung, never rising, the last of them 1, found {self.keep}"
             )
+        seeds = self.seeds_per_rung
+        if seeds and (len(seeds) != len(self.rungs) or seeds[-1] != len(self.seeds) or sorted(seeds) != seeds):
+            expected = f"a number for each rung that does not fall, the last of them the {len(self.seeds)} seeds"
+            raise ValueError(f"seeds_per_rung: expected {expected}, found {seeds}")
         for arm, own in self.arms.items():
-            counts = [len(self.settings) + len(own), *self.keep]
-            if any(later > earlier for earlier, later in pairwise(counts)):
-                raise ValueError(
-                    f"keep: expected fewer survivors, or as many, from rung to rung, found {self.keep} of "
-                    f"{counts[0]} settings of {arm}"
-                )
+            if (count := len(self.settings) + len(own)) < self.keep[0]:
+                raise ValueError(f"keep: {self.keep[0]} settings are to survive, and {arm} has {count}")
         return self
 
     def of_arm(self, arm: str) -> Iterator[tuple[Place, Setting]]:
@@ -92,6 +84,13 @@ class Tune(Settings):
         return [self.seeds[:count] for count in self.seeds_per_rung or [len(self.seeds)] * len(self.rungs)]
 
 
+class Origin(Settings):
+    """Where a training was done: two of them may round differently."""
+
+    commit: str | None
+    processor: str
+
+
 class Tried(Settings):
     """What came out for one setting of an arm.
 
@@ -108,13 +107,6 @@ class Tried(Settings):
     fell_out: int | None
 
 
-class Origin(Settings):
-    """Where a training was done, up to a rung: two of them may round differently."""
-
-    commit: str | None
-    processor: str
-
-
 class Choice(Settings):
     """The content of ``choice.json``: what was tried for an arm, and what was chosen.
 
@@ -123,10 +115,10 @@ class Choice(Settings):
         content: of the data it was made with, and of a method of one's own (`content_of`), which a plan of stored
             results need not have; None for choices that were made before it was kept.
         seconds: of training, in all.
-        origins: of what was decided by, each once; `provenance` is that of the last step.
+        origins: of the trainings, each once; `provenance` is that of the last step.
     """
 
-    format: int
+    format: int = 1
     experiment: str
     arm: str
     key: str
@@ -143,24 +135,6 @@ class Choice(Settings):
     def chosen(self) -> Tried:
         """The setting that survived."""
         return next(tried for tried in self.tried if tried.fell_out is None)
-
-
-def read_stored(kind: type[Stored], path: Path, **own: str) -> Stored | None:
-    """What is stored of a tuning in a file; None where there is none, or one of another format or with other ``own``.
-
-    Raises:
-        DataError: the file is damaged.
-    """
-    if not path.is_file():
-        return None
-    content = read_json(path)
-    expected = {"format": FORMAT, **own}
-    if isinstance(content, dict) and any(content.get(key) != value for key, value in expected.items()):
-        return None
-    try:
-        return check(kind, content)
-    except ConfigError as error:
-        raise DataError(f"{path}: {error}; remove it, and `headdiv tune` makes it anew") from None
 
 
 @dataclass(frozen=True)
@@ -190,14 +164,9 @@ class Arm:
         return self.configs[0].variant
 
     @property
-    def folder(self) -> Path:
-        """``results/<profile>/<paper>/<task>/tune/<variant>``."""
-        return paths.results(self.profile) / self.experiment / "tune" / self.variant
-
-    @property
     def choice_file(self) -> Path:
-        """Where its choice is kept."""
-        return self.folder / "choice.json"
+        """``results/<profile>/<paper>/<task>/tune/<variant>/choice.json``, beside its trainings."""
+        return paths.results(self.profile) / self.experiment / "tune" / self.variant / "choice.json"
 
     def config(self, number: int, seed: int) -> RunConfig:
         """The run with a setting, counted from 0, and a seed."""
@@ -212,8 +181,20 @@ class Arm:
 
     @property
     def choice(self) -> Choice | None:
-        """What was chosen; None where it has not been tuned, or with other settings, rungs or seeds."""
-        return read_stored(Choice, self.choice_file, key=self.key)
+        """What was chosen; None where it has not been tuned, or with other settings, rungs or seeds.
+
+        Raises:
+            DataError: its file is damaged.
+        """
+        if not self.choice_file.is_file():
+            return None
+        content = read_json(self.choice_file)
+        if isinstance(content, dict) and content.get("key") != self.key:
+            return None
+        try:
+            return check(Choice, content)
+        except ConfigError as error:
+            raise DataError(f"{self.choice_file}: {error}; remove it, and `{self.command}` makes it anew") from None
 
     @property
     def command(self) -> str:

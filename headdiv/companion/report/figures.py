@@ -25,7 +25,6 @@ from headdiv.companion.report import (
     moa,
     pruning,
     swaps,
-    tuning,
 )
 from headdiv.companion.report.groups import labels_of
 from headdiv.companion.report.plotting import STYLE, add_title
@@ -47,7 +46,6 @@ DRAWN_BY_KIND: dict[str, Callable[[str, FigureEntry], Figure]] = {
     "changes": heads.draw_changes, "swaps": swaps.draw_swaps,
     "bleu": homeostasis.draw_bleu, "activations": homeostasis.draw_activations,
     "routers": moa.draw_routers, "words": moa.draw_words, "pruning": pruning.draw_pruning,
-    "tuning": tuning.draw_tuning,
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from pandas.io.formats.style import Styler
 
 from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING, figure_entry
 from headdiv.companion.experiments.evaluation import examples
-from headdiv.companion.experiments.figure_kinds import HEADS, PRUNING, TUNING
+from headdiv.companion.experiments.figure_kinds import HEADS, PRUNING
 from headdiv.companion.experiments.importance import stored_importance
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MADE_OF = {OF_TUNING: TUNING, OF_PRUNING: PRUNING}  # by the end of a table's name: the kind of figure beside it
 DIAGRAMS = Path(__file__).parent / "diagrams"  # <paper>.svg
 
 
@@ -58,10 +57,10 @@ def show_table(profile: str | None, table: str) -> Markdown:
         DataError: results that contradict each other.
     """
     experiment = experiment_of_table(table)
-    made_of = next((kind for end, kind in MADE_OF.items() if table.endswith(end)), "")
+    kind = PRUNING if table.endswith(OF_PRUNING) else ""
 
     def made(name: str) -> Markdown:
-        _refuse_lacking(name, experiment, kind=made_of)
+        _refuse_lacking(name, experiment, stored=not table.endswith(OF_TUNING), kind=kind)
         return Markdown(table_data(name, table).folded())
 
     return _shown(profile, experiment, made)
@@ -141,10 +140,7 @@ def _refuse_lacking(
         raise NotStoredError(f"Profile {runs.name} has no {' or '.join(variants)} in {experiment}.")
     if missing := [variant for variant in all_of if variant not in there]:
         raise NotStoredError(f"Profile {runs.name} has no {' and no '.join(missing)} in {experiment}.")
-    if kind == TUNING:
-        if not any(arm.choice for arm in runs.arms.get(experiment, {}).values()):
-            raise NotStoredError(f"No arm of {experiment} is tuned yet in profile {runs.name}.")
-    elif kind == PRUNING:
+    if kind == PRUNING:
         if not stored_importance(profile, experiment):
             raise NotStoredError(f"No heads of {experiment} are masked yet in profile {runs.name}.")
     elif kind == HEADS and not any(config.train.epoch_heads for config in configs):
