@@ -99,12 +99,11 @@ class Counted:
         ("othr", r"more_tests\.0: 'othr' is not known; there are: .*other"),
         ("test", r"more_tests\.0: 'test' is data\.test"),
         ("../a", r"more_tests\.0: .*match pattern"),
-        ("tokens", r"more_tests\.0: 'tokens' cannot be used: .* bleu_tokens .*; expected another name"),
         ("half", r"more_tests\.0: 'half' has no file for 'de'; found en"),
     ],
 )
 def test_a_set_that_is_not_there_is_named(project, split, message):
-    files = {name: {"en": "a.en", "de": "a.de"} for name in (*SIZES, "tokens")} | {"half": {"en": "a.en"}}
+    files = {name: {"en": "a.en", "de": "a.de"} for name in SIZES} | {"half": {"en": "a.en"}}
     data = {"name": "mine", "files": files, "examples": 40, "held_out": 500, "more_tests": [split]}
     name = project.write_profile("wrong", data=data)
     with pytest.raises(ConfigError, match=rf"wrong\.yaml, line \d+: .*{message}"):

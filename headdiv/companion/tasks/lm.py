@@ -94,7 +94,6 @@ class StreamTask(Task[StreamCorpus]):
         return (config.vocabulary_size,)
 
     def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> nn.Module:
-        """See `Task`."""
         (entries,) = vocabulary
         return self.Network(config.model, entries, config.data.context, parts)
 
@@ -146,7 +145,6 @@ class StreamTask(Task[StreamCorpus]):
         return windows, max(1, round(config.data.epoch_tokens / (windows * context)))
 
     def held_out(self, corpus: StreamCorpus, split: str, config: RunConfig) -> Iterator[Windows]:
-        """See `Task`."""
         windows, data = self.windows(corpus, split), config.data
         size = max(1, EVALUATION_TOKENS // data.context)
         starts = range(0, len(windows), size)
@@ -154,7 +152,6 @@ class StreamTask(Task[StreamCorpus]):
             yield self.lay_out(windows[start : start + size], corpus, data)
 
     def training_sample(self, corpus: StreamCorpus, config: RunConfig) -> tuple[Iterator[Windows], str]:
-        """See `Task`."""
         windows, batches = self._sizes(config)
         count = min(len(self.windows(corpus, "valid")), windows * batches * config.train.epochs)
         size, stream = max(1, EVALUATION_TOKENS // config.data.context), self.stream(corpus, config)
@@ -211,19 +208,15 @@ class LanguageModelling(StreamTask[LMCorpus]):
     nothing_to_predict = "token"
 
     def load(self, config: LMData) -> LMCorpus:
-        """See `Task`."""
         return load_lm(config)
 
     def stream(self, corpus: LMCorpus, config: RunConfig) -> Mixture:
-        """See `StreamTask`."""
         return open_stream(corpus, config.data, config.seed)
 
     def windows(self, corpus: LMCorpus, split: str) -> np.ndarray:
-        """See `StreamTask`."""
         return getattr(corpus, split).windows
 
     def lay_out(self, windows: np.ndarray, corpus: LMCorpus, data: LMData) -> Windows:
-        """See `StreamTask`."""
         return make_windows(windows, corpus.bpe.end, data.boundaries)
 
     def scores(self, run: Run) -> dict[str, Score]:

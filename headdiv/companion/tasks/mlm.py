@@ -44,19 +44,15 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
     nothing_to_predict = MASK_TOKEN
 
     def load(self, config: MLMData) -> MaskedCorpus:
-        """See `Task`."""
         return load_mlm(config)
 
     def stream(self, corpus: MaskedCorpus, config: RunConfig) -> MaskedStream:
-        """See `StreamTask`."""
         return open_masked_stream(corpus, config.data, config.seed)
 
     def windows(self, corpus: MaskedCorpus, split: str) -> np.ndarray:
-        """See `StreamTask`."""
         return corpus.masked[split]
 
     def lay_out(self, windows: np.ndarray, corpus: MaskedCorpus, data: MLMData) -> Windows:
-        """See `StreamTask`."""
         return make_masked_windows(windows, corpus.bpe.end, data.boundaries)
 
     def loss(

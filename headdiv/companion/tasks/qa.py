@@ -95,16 +95,13 @@ class QuestionAnswering(PairTask[QACorpus]):
         cache.check_data(config, ["examples"], at, source)
 
     def load(self, config: QAData) -> QACorpus:
-        """See `Task`."""
         return load_qa(config)
 
     def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> Transformer:
-        """See `Task`."""
         (words,) = vocabulary
         return Transformer(config.model, words, words, parts, outputs=2)
 
     def lay_out(self, split: QASplit, numbers: Sequence[int]) -> Batch:
-        """See `PairTask`."""
         return make_qa_batch(split, numbers)
 
     def scored(self, split: QASplit) -> np.ndarray:
@@ -157,7 +154,6 @@ class QuestionAnswering(PairTask[QACorpus]):
         return squad_scores(self.answers(run), run.corpus.test.questions)
 
     def compared_scores(self, run: Run) -> dict[str, Score]:
-        """See `Task`."""
         return self.scores(run)
 
     def apply(self, run: Run, text: str, second: str | None = None) -> str:

@@ -56,7 +56,6 @@ class PairTask(Task[CorpusT]):
         return np.arange(len(split.pairs))
 
     def batch_stream(self, corpus: CorpusT, config: RunConfig) -> BatchStream:
-        """See `Task`."""
         split, train = corpus.train, config.train
         config.check_budget(int(split.pairs.sizes(*self.budget).max()), "tokens of the longest example")
         plan = partial(
@@ -68,14 +67,12 @@ class PairTask(Task[CorpusT]):
         return PlannedBatchStream(lambda epoch: plan(epoch=epoch), lambda numbers: self.lay_out(split, numbers))
 
     def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Batch]:
-        """See `Task`."""
         data = getattr(corpus, split)
         plan = self._planner(data, self.scored(data))(self.evaluation_tokens, seed=None)
         for numbers in plan[distributed.rank() :: distributed.world()]:
             yield self.lay_out(data, numbers)
 
     def training_sample(self, corpus: CorpusT, config: RunConfig) -> tuple[Iterator[Batch], str]:
-        """See `Task`."""
         split = corpus.train
         every, size = self._learnt(split, config), len(self.scored(corpus.valid))
         numbers = every[:size]
@@ -111,11 +108,9 @@ class Seq2Seq(PairTask[Corpus]):
     target_limit: ClassVar[str | None] = None  # … and of a target
 
     def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> Transformer:
-        """See `Task`."""
         return Transformer(config.model, *vocabulary, parts)
 
     def lay_out(self, split: Any, numbers: Sequence[int]) -> Batch:
-        """See `PairTask`."""
         return make_batch(split.pairs, numbers)
 
     def loss(self, model: Callable[[Batch], Tensor], weight: Tensor, batch: Batch, smoothing: float = 0.0) -> Losses:
@@ -134,7 +129,6 @@ class Seq2Seq(PairTask[Corpus]):
         return (corpus.source if kind == "encoder" else corpus.target).words[index]
 
     def data_examples(self, corpus: Corpus, count: int) -> pd.DataFrame:
-        """See `Task`."""
         return pd.DataFrame(corpus.valid.text[:count], columns=["source", "target"])
 
     def lengths(self, corpus: Corpus) -> dict[str, np.ndarray]:
@@ -169,7 +163,6 @@ class Seq2Seq(PairTask[Corpus]):
         return read_json(path) if manifest.whole(path, "the tokens are those of the joined text") else None
 
     def compared_scores(self, run: Run) -> dict[str, Score]:
-        """See `Task`."""
         found = self.scores(run)
         return {name: found[name] for name in (self.test_score_name, *self.also_compared)}
 

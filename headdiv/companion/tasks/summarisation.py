@@ -44,7 +44,6 @@ class Summarisation(Seq2Seq):
         cache.check_data(config, ["examples|archive"], at, source)
 
     def load(self, config: SummarisationData) -> Corpus:
-        """See `Task`."""
         return load_summarisation(config)
 
     def scores(self, run: Run) -> dict[str, Score]:

@@ -34,11 +34,9 @@ class TextBatchStream(BatchStream):
         self.bad_records = bad_records
 
     def batches(self, epoch: int) -> int:
-        """See `BatchStream`."""
         return self._batches
 
     def epoch(self, number: int) -> Iterator[Any]:
-        """See `BatchStream`."""
         while self.done < self._batches:
             tokens = self.stream.next(self.windows)
             self.done += 1
@@ -46,11 +44,9 @@ class TextBatchStream(BatchStream):
         self.done = 0
 
     def state(self) -> dict[str, Any]:
-        """See `BatchStream`."""
         return {"done": self.done, "stream": self.stream.state(), "refused": dict(self.bad_records.counts)}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """See `BatchStream`."""
         self.done = state["done"]
         self.stream.restore(state["stream"])  # which reads the current block again, its faults included
         self.bad_records.counts.clear()

@@ -18,7 +18,7 @@ from headdiv.companion.data.readers.ted import languages_of
 from headdiv.companion.data.tokenization.words import detokenize, tokenize
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.tasks import bleu
-from headdiv.companion.tasks.base import OF_PARAMETERS, MainScore, Run, Score, score
+from headdiv.companion.tasks.base import MainScore, Run, Score, score
 from headdiv.companion.tasks.counts import counts_path, write_counts
 from headdiv.companion.tasks.imi import imi
 from headdiv.companion.tasks.run_config import RunConfig
@@ -79,7 +79,6 @@ class Translation(Seq2Seq):
             raise config_error((*at, "tied"), f"found {model.tied!r}, but {what}", source)
 
     def load(self, config: TranslationData) -> Corpus:
-        """See `Task`."""
         return load_translation(config)
 
     def epoch_scores(
@@ -203,14 +202,8 @@ def _check_more_tests(config: TranslationData, at: Place, source: Source | None)
         place = (*at, "more_tests", position)
         if name not in roles:
             raise config_error(place, f"{name!r} is not known; there are: {', '.join(sorted(roles))}", source)
-        if name in (config.test, *OF_PARAMETERS):
-            own = f"is the name of scores {OF_PARAMETERS.get(name)}"
-            taken = "is data.test, which is scored anyway" if name == config.test else own
-            raise config_error(place, f"{name!r} {taken}; expected another split", source)
-        scores = [f"{score}_{name}" for score in (Translation.test_score_name, *Translation.also_compared)]
-        if taken := [score for score in scores if score in Translation.score_labels]:
-            what = f"its score would replace {taken[0]} ({Translation().score_label(taken[0])}) of the test set"
-            raise config_error(place, f"{name!r} cannot be used: {what}; expected another name", source)
+        if name == config.test:
+            raise config_error(place, f"{name!r} is data.test, which is scored anyway; expected another split", source)
         for language in (config.source, config.target):
             if not {"archive", language} & set(roles[name]):
                 raise config_error(
