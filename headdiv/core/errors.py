@@ -15,7 +15,7 @@ class ConfigError(HeaddivError):
 
     def __init__(self, message: str, at: tuple[str | int, ...] = (), what: str = "") -> None:
         super().__init__(message)
-        self.at, self.what = at, what
+        self.at, self.what = at, what or message
 
 
 class DataError(HeaddivError):

@@ -204,6 +204,8 @@ class _Experiment:
 
     def _place(self, variant: str, merged: Level, at: Place) -> Place:
         """The keys that lead to a mistake at ``at`` in a run's configuration: to where its value is given, if it is."""
+        if len(at) < 2:
+            return self.at
         section, key, *rest = at
         if given := merged.get(f"{section}.{key}"):
             return (*given.place, *rest)
