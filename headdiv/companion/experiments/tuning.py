@@ -56,9 +56,8 @@ class Tune(Settings):
         if any(later <= earlier for earlier, later in pairwise(self.rungs)):
             raise ValueError(f"rungs: expected epochs that rise from rung to rung, found {self.rungs}")
         if len(self.keep) != len(self.rungs) or self.keep[-1] != 1 or sorted(self.keep, reverse=True) != self.keep:
-            raise ValueError(
-                f"keep: expected a number for each rung, never rising, the last of them 1, found {self.keep}"
-            )
+            expected = "a number for each rung that does not rise, the last of them 1"
+            raise ValueError(f"keep: expected {expected}, found {self.keep}")
         seeds = self.seeds_per_rung
         if seeds and (len(seeds) != len(self.rungs) or seeds[-1] != len(self.seeds) or sorted(seeds) != seeds):
             expected = f"a number for each rung that does not fall, the last of them the {len(self.seeds)} seeds"
