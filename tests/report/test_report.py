@@ -203,7 +203,7 @@ def test_metrics_of_another_run_than_their_path_names_are_refused(changes, messa
 
 
 def test_the_outputs_of_a_run_are_stored_beside_its_metrics(project):
-    write_json(project.home / "work" / "a" / "outputs-b.json", ["Ein Hund.", "Eine Katze."])
+    write_json(project.home / "work" / "a" / "outputs-b.json", {"test": ["Ein Hund.", "Eine Katze."]})
     path = store.record(metrics("baseline", 1) | {"outputs": "work/a/outputs-b.json"}, "p")
     assert read_outputs(path).test == ["Ein Hund.", "Eine Katze."]
     path = store.record(metrics("baseline", 1, task="lm"), "p")

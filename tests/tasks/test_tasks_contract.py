@@ -282,7 +282,7 @@ def test_outputs_are_kept_beside_the_model(home, monkeypatch, kind, other):
     scores = task.scores(run)
     monkeypatch.setattr(seq2seq, "translate", None)  # neither can be called
     monkeypatch.setattr(qa, "predict", None)
-    assert len(read_json(task.outputs_file(run))) == run.config.data.held_out
+    assert len(read_json(task.outputs_file(run))["test"]) == run.config.data.held_out
     assert task.scores(run) == scores
     sought = run.config.decode.model_copy(update=other)
     with pytest.raises(TypeError, match="not callable"):  # another search is searched

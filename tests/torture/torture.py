@@ -56,7 +56,7 @@ DAMAGES = {
     ),
     "finished": (
         [
-            *(f"work/*/{name}" for name in ("model.safetensors", "training.json", "outputs-*.json", "SHA256SUMS")),
+            *(f"work/*/{name}" for name in ("model.safetensors", "training.json", "texts-*.json", "SHA256SUMS")),
             *(
                 f"data/prepared/*/{name}"
                 for name in ("train.safetensors", "test.json", "vocabulary.json", "SHA256SUMS")

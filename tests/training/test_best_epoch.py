@@ -117,7 +117,7 @@ def test_the_best_epoch_is_scored_and_its_outputs_are_stored(project, second, mo
     task = TASKS["translation"]
     stored = read_outputs(path)
     assert stored.more == {"best": task.outputs(ended)} == {"best": task.outputs(best_run(second))}
-    assert (stored.test, stored.tokens) == (task.outputs(second), task.tokens(second))
+    assert (stored.test, stored.tokens) == (task.outputs(second), task.searched(second)["tokens"])
     searched = searches(monkeypatch)
     assert evaluate(load_run(second.config)) == metrics
     assert not searched

@@ -17,7 +17,6 @@ from headdiv.companion.commands import reproduce_command
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import DataStatistics, RunResult, metrics_path, stored_files
 from headdiv.companion.experiments.stored_outputs import StoredOutputs, write_outputs
-from headdiv.companion.tasks.counts import counts_path, read_counts, tokens_path
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core.errors import DataError, HeaddivError, NotStoredError
 from headdiv.core.files import read_json, write_text
@@ -48,13 +47,12 @@ def _outputs_of(result: RunResult) -> StoredOutputs:
     """What an evaluation has left beside the trained model."""
     if not result.outputs:
         return StoredOutputs()
-    file = paths.home() / result.outputs
-    tokens, counts = tokens_path(file), counts_path(file)
+    searched = read_json(paths.home() / result.outputs)
     return StoredOutputs(
-        test=read_json(file),
-        tokens=read_json(tokens) if tokens.is_file() else None,
-        counts=read_counts(counts).tolist() if counts.is_file() else None,
-        more={name: read_json(paths.home() / other) for name, other in result.more_outputs.items()},
+        test=searched["test"],
+        tokens=searched.get("tokens"),
+        counts=searched.get("counts"),
+        more={name: read_json(paths.home() / other)["test"] for name, other in result.more_outputs.items()},
     )
 
 

@@ -33,7 +33,6 @@ from headdiv.companion.data.data_config import DataConfig
 from headdiv.companion.models.transformer import ModuleFactory
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import distributed
-from headdiv.core.files import short_hash
 from headdiv.core.settings import Place, Settings, Source
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import Sizes
@@ -92,11 +91,6 @@ class MainScore:
     label: str
     better: Literal["higher", "lower"] = "higher"
     digits: int = 2  # decimals
-
-
-def outputs_path(run: Run, name: str) -> Path:
-    """A file beside the model, named by what decides the search."""
-    return run.folder / f"{name}-{short_hash(run.config.decode.model_dump(mode='json'))}.json"
 
 
 @dataclass(frozen=True)
@@ -275,7 +269,7 @@ class Task(ABC, Generic[CorpusT]):
         return {}
 
     def sentence_counts(self, run: Run, lines: list[str]) -> np.ndarray | None:
-        """What the main score needs of each output, see ``counts.py``; None where nothing is kept of it."""
+        """What the main score needs of each output, a row each; None where nothing is kept of it."""
         return None
 
     def compared_scores(self, run: Run) -> dict[str, Score]:
@@ -291,7 +285,7 @@ class Task(ABC, Generic[CorpusT]):
         return None
 
     def outputs_file(self, run: Run) -> Path | None:
-        """The test set's outputs, JSON beside the model; None for a task without."""
+        """JSON beside the model with the test set's outputs (``test``) and more of them; None for a task without."""
         return None
 
     @abstractmethod

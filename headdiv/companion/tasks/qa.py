@@ -12,8 +12,7 @@ Letters: B questions, U rows of all passages, L words of the longest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -29,13 +28,12 @@ from headdiv.companion.data.readers.squad import Question
 from headdiv.companion.data.tokenization.spans import tokenise_with_offsets
 from headdiv.companion.models.batching import Batch, Pairs, batch_numbers
 from headdiv.companion.models.transformer import ModuleFactory, Transformer
-from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel, Run, Score, outputs_path
+from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel, Run, Score
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import PairTask
 from headdiv.companion.tasks.squad_scores import squad_scores
-from headdiv.core import manifest, progress
+from headdiv.core import progress
 from headdiv.core.errors import DataError
-from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import Place, Settings, Source
 from headdiv.nn.packing import MASKED, pad_rows
 from headdiv.nn.sizes import ModelConfig
@@ -137,17 +135,13 @@ class QuestionAnswering(PairTask[QACorpus]):
         sizes = {f"{name} (tokens)": corpus.train.pairs.sizes(side) for name, side in sides.items()}
         return sizes | {"answer (tokens)": last - first + 1}
 
-    def outputs_file(self, run: Run) -> Path:
-        """SQuAD's own form of predictions, id -> answer, which anybody's scorer reads."""
-        return outputs_path(run, "predictions")
+    def search(self, run: Run) -> dict[str, Any]:
+        """Question id -> answer, SQuAD's own form of predictions."""
+        return {"test": predict(run.model, run.corpus.test, run.config.decode, run.device)}
 
     def answers(self, run: Run) -> dict[str, str]:
-        """Question id -> answer, for the test set; kept beside the model in SQuAD's own form."""
-        path = self.outputs_file(run)
-        if not manifest.whole(path, "the questions are answered again"):
-            write_json(path, predict(run.model, run.corpus.test, run.config.decode, run.device))
-            manifest.note(path.parent, path.name)
-        return read_json(path)
+        """Question id -> answer, for the test set."""
+        return self.searched(run)["test"]
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Exact match and F1 over the test set's gold answers."""

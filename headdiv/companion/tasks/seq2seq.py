@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -29,12 +28,10 @@ from headdiv.companion.tasks.base import (
     Run,
     Score,
     Task,
-    outputs_path,
 )
-from headdiv.companion.tasks.counts import tokens_path
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import distributed, manifest
-from headdiv.core.files import read_json, write_json, write_text
+from headdiv.core.files import read_json, short_hash, write_json
 from headdiv.nn.sizes import DecodeConfig, ModelConfig
 from headdiv.training.batch_streams import BatchStream, PlannedBatchStream
 from headdiv.training.config import examples_of
@@ -54,6 +51,21 @@ class PairTask(Task[CorpusT]):
     def scored(self, split: Any) -> np.ndarray:
         """Numbers of the examples that a loss can be taken of."""
         return np.arange(len(split.pairs))
+
+    @abstractmethod
+    def search(self, run: Run) -> dict[str, Any]:
+        """The test set's outputs (``test``), and what else is kept of them beside the model."""
+
+    def outputs_file(self, run: Run) -> Path:
+        return run.folder / f"texts-{short_hash(run.config.decode.model_dump(mode='json'))}.json"
+
+    def searched(self, run: Run) -> dict[str, Any]:
+        """What `search` found, kept beside the model for the next time, in a file named by what decides it."""
+        path = self.outputs_file(run)
+        if not manifest.whole(path, "the search is made again"):
+            write_json(path, self.search(run))
+            manifest.note(path.parent, path.name)
+        return read_json(path)
 
     def batch_stream(self, corpus: CorpusT, config: RunConfig) -> BatchStream:
         split, train = corpus.train, config.train
@@ -135,66 +147,43 @@ class Seq2Seq(PairTask[Corpus]):
         """Of the training pairs, in words or pieces of words, the end token counted."""
         return {f"{side} (tokens)": corpus.train.pairs.sizes(side) for side in ("source", "target")}
 
-    def outputs_file(self, run: Run) -> Path:
-        """A JSON list of texts, in the test set's order."""
-        return outputs_path(run, "outputs")
+    def search(self, run: Run) -> dict[str, Any]:
+        """Texts, the words that they were joined of, what the main score needs of each, and how long it took.
 
-    def outputs(self, run: Run) -> list[str]:
-        """The test set's sources in the form of targets, as text; kept beside the model for the next time."""
-        path = self.outputs_file(run)
-        own = tokens_path(path)
-        if manifest.whole(path, "the search is made again"):
-            return read_json(path)
-        tokens = [run.corpus.decode(output) for output in self._search(run, run.corpus.test.pairs.source)]
-        lines = [self._joined(run, words) for words in tokens]
-        write_text(
-            own,
-            "[\n"
-            + ",\n".join(json.dumps(words, ensure_ascii=False, separators=(",", ":")) for words in tokens)
-            + "\n]\n",
-        )
-        write_json(path, lines)
-        manifest.note(path.parent, own.name, path.name)
-        return lines
-
-    def tokens(self, run: Run) -> list[list[str]] | None:
-        """The words of `outputs` before they were joined; None for outputs that were made before these were kept."""
-        path = tokens_path(self.outputs_file(run))
-        return read_json(path) if manifest.whole(path, "the tokens are those of the joined text") else None
-
-    def compared_scores(self, run: Run) -> dict[str, Score]:
-        found = self.scores(run)
-        return {name: found[name] for name in (self.test_score_name, *self.also_compared)}
-
-    def search_time(self, run: Run) -> dict[str, Any] | None:
-        """How long the search of the test set took when its outputs were made, which is now where they are missing.
-
-        Measured is one pass by the wall clock, the model loaded before, until the texts are written. Nothing is
+        The time is of one pass by the wall clock, the model loaded before, until the texts are there. Nothing is
         repeated: on a machine that does other things meanwhile the number is noisy.
-
-        Returns:
-            seconds, sentences, sentences_per_second, beam, batch_sentences, device, threads. None for outputs that
-            were made before times were kept.
         """
-        path = outputs_path(run, "search")
-        if not manifest.whole(self.outputs_file(run), "the search is made again"):
-            self.outputs_file(run).unlink(missing_ok=True)
-            began = time.perf_counter()
-            sentences = len(self.outputs(run))
-            seconds = time.perf_counter() - began
-            machine, decode = provenance(run.config.threads, run.device), run.config.decode
-            measured = {
+        began = time.perf_counter()
+        tokens = [run.corpus.decode(output) for output in self._translated(run, run.corpus.test.pairs.source)]
+        lines = [self._joined(run, words) for words in tokens]
+        seconds = time.perf_counter() - began
+        counts, decode = self.sentence_counts(run, lines), run.config.decode
+        machine = provenance(run.config.threads, run.device)
+        return {
+            "test": lines,
+            "tokens": tokens,
+            "counts": None if counts is None else counts.tolist(),
+            "time": {
                 "seconds": seconds,
-                "sentences": sentences,
-                "sentences_per_second": sentences / seconds,
+                "sentences": len(lines),
+                "sentences_per_second": len(lines) / seconds,
                 "beam": decode.beam,
                 "batch_sentences": decode.batch_sentences,
                 "device": machine["device"],
                 "threads": machine["threads"],
-            }
-            write_json(path, measured)
-            manifest.note(path.parent, path.name)
-        return read_json(path) if manifest.whole(path, "the time of the search is not known") else None
+            },
+        }
+
+    def outputs(self, run: Run) -> list[str]:
+        """The test set's sources in the form of targets, as text."""
+        return self.searched(run)["test"]
+
+    def compared_scores(self, run: Run) -> dict[str, Score]:
+        scores = self.scores(run)
+        return {name: scores[name] for name in (self.test_score_name, *self.also_compared)}
+
+    def search_time(self, run: Run) -> dict[str, Any]:
+        return self.searched(run)["time"]
 
     def as_text(self, run: Run, output: list[int]) -> str:
         """Word indices as text."""
@@ -206,7 +195,7 @@ class Seq2Seq(PairTask[Corpus]):
             words = [f"{SPACE}{word}" if word == UNKNOWN_WORD else word for word in words]
         return detokenize(words, getattr(data, "target", "en"), tokenizer=data.tokenizer)
 
-    def _search(self, run: Run, sources: Sequence[np.ndarray]) -> list[list[int]]:
+    def _translated(self, run: Run, sources: Sequence[np.ndarray]) -> list[list[int]]:
         return translate(run.model, sources, run.config.decode, run.device)
 
     def _indices(self, run: Run, text: str, side: str) -> np.ndarray:
@@ -219,14 +208,14 @@ class Seq2Seq(PairTask[Corpus]):
 
     def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """The output for one source; ``second`` is not read."""
-        (output,) = self._search(run, [self._indices(run, text, "source")])
+        (output,) = self._translated(run, [self._indices(run, text, "source")])
         return self.as_text(run, output)
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Batch:
         """See `Task`; ``second`` is the output that the decoder is given."""
         source = self._indices(run, text, "source")
         if second is None:
-            (output,) = self._search(run, [source])
+            (output,) = self._translated(run, [source])
             target = np.array(output, dtype=np.int32)
         else:
             target = self._indices(run, second, "target")

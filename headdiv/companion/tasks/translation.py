@@ -19,11 +19,9 @@ from headdiv.companion.data.tokenization.words import detokenize, tokenize
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.tasks import bleu
 from headdiv.companion.tasks.base import MainScore, Run, Score, score
-from headdiv.companion.tasks.counts import counts_path, write_counts
 from headdiv.companion.tasks.imi import imi
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import Seq2Seq
-from headdiv.core import manifest
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Place, Source, config_error, refuse_unread
 from headdiv.nn.sizes import DecodeConfig, ModelConfig
@@ -107,12 +105,9 @@ class Translation(Seq2Seq):
 
     def scores(self, run: Run) -> dict[str, Score]:
         """BLEU and chrF by sacrebleu against the raw references; torchtext's BLEU over the model's own tokens."""
-        lines, path = self.outputs(run), counts_path(self.outputs_file(run))
-        if not manifest.whole(path, "they are counted again"):
-            write_counts(path, self.sentence_counts(run, lines))
-            manifest.note(path.parent, path.name)
+        searched = self.searched(run)
         by_epoch = _by_epoch(run.record["curve"], self._scored_pairs(run.corpus, run.config))
-        return self.score_lines(run, lines, self.tokens(run)) | by_epoch
+        return self.score_lines(run, searched["test"], searched["tokens"]) | by_epoch
 
     def sentence_counts(self, run: Run, lines: list[str]) -> np.ndarray:
         """Matching n-grams, all n-grams and lengths, (S, 10)."""
