@@ -110,7 +110,8 @@ def metrics(variant, seed, *, task="translation", experiment=None, parameters=10
 
 # ---- what heads do
 
-HEADS = {"data": WORDS, "model": {"d_model": 64, "heads": 8, "encoder_layers": 2, "decoder_layers": 5}, "train": TRAIN}
+PLAIN = {"data": WORDS, "model": {"d_model": 64, "encoder_layers": 2, "decoder_layers": 5}, "train": TRAIN}
+HEADS = PLAIN | {"model": PLAIN["model"] | {"heads": 8}}
 HEADED = ("mhr/translation", "mhr/spanish", "dpp/translation")
 
 
@@ -254,7 +255,7 @@ def write_profile(project, name, *tasks, seeds=(1, 2), variants=None, title=None
     sections = {"define": own, "variants": variants}
     known = EXPERIMENTS | MIXED
     names = {task: task if "/" in task else f"deacon/{task}" for task in tasks or EXPERIMENTS}
-    experiments = {name: known.get(task, HEADS) | sections for task, name in names.items()}
+    experiments = {name: known.get(task, PLAIN) | sections for task, name in names.items()}
     content = {"title": title or name, "seeds": list(seeds), "threads": 1, "experiments": experiments}
     return project.write_config(name, yaml.safe_dump(content, sort_keys=False))
 
