@@ -117,8 +117,8 @@ def test_the_gold_answers_score_a_hundred(run):
     assert result["em"]["signature"] == f"{SIGNATURE}; 20 questions"
     found = held_out_loss(perfect, "test")
     assert found == {"nll": pytest.approx(0.0, abs=1e-6), "accuracy": 100.0}
-    (path,) = perfect.folder.glob("predictions-*.json")
-    assert read_json(path) == {question.id: question.answers[0].text for question in run.corpus.test.questions}
+    golds = {question.id: question.answers[0].text for question in run.corpus.test.questions}
+    assert read_json(TASK.outputs_file(perfect)) == {"test": golds}
     shown = examples(perfect, 4)
     assert list(shown.columns) == ["passage", "question", "gold answers", "answer"]
     for row, question in zip(shown.itertuples(index=False), run.corpus.test.questions, strict=False):
