@@ -23,14 +23,14 @@ from headdiv.training.config import TrainConfig
 SECTIONS = ("model", "train", "method")  # of a run's configuration: those whose keys have levels
 
 
-class Given(NamedTuple):
+class Placed(NamedTuple):
     """A value, and the keys that lead to it in the profile's file."""
 
     value: Any
     place: Place
 
 
-Level = dict[str, Given]  # by dotted key: "model.dropout", "train.epochs", "method.m"
+Level = dict[str, Placed]  # by dotted key: "model.dropout", "train.epochs", "method.m"
 
 
 class Expansion(NamedTuple):
@@ -200,7 +200,7 @@ class _Experiment:
                 raise config_error((*at, key), what, self.source)
             if key == "method.name":
                 raise config_error((*at, key), "another method is another variant", self.source)
-        return {key: Given(value, (*at, key)) for key, value in setting.items()}
+        return {key: Placed(value, (*at, key)) for key, value in setting.items()}
 
     def _place(self, variant: str, merged: Level, at: Place) -> Place:
         """The keys that lead to a mistake at ``at`` in a run's configuration: to where its value is given, if it is."""
@@ -252,4 +252,4 @@ class _Experiment:
 
 def level(section: str, keys: Mapping[str, Any], at: Place) -> Level:
     """The keys of a section, to which ``at`` leads."""
-    return {f"{section}.{key}": Given(value, (*at, key)) for key, value in keys.items()}
+    return {f"{section}.{key}": Placed(value, (*at, key)) for key, value in keys.items()}
