@@ -13,6 +13,8 @@ from .experiments.results import runs_frame as runs_frame
 from .experiments.results import score_table as score_table
 from .experiments.running import load_run as load_run
 from .experiments.running import train as train
+from .report.compare import compare as compare
+from .report.compare import draw_comparison as draw_comparison
 from .report.explorer_panels import look_at as look_at
 from .report.explorer_panels import show_attention as show_attention
 from .report.explorer_panels import show_components as show_components

@@ -1,0 +1,48 @@
+"""Any variants of an experiment against any one of them."""
+
+import numpy as np
+import pytest
+from reported import headed, put, worked_out, write_profile
+
+from headdiv.companion.report.compare import ONE_SEED, as_text, compare, draw_comparison
+from headdiv.core.errors import NotStoredError
+
+EXPERIMENT = "deacon/dissection"
+LOSSES = {"baseline": (2.0, 2.1, 2.2), "direct-8": (2.5, 2.65, 2.7), "own": (1.5, 1.61, 1.69)}
+
+
+def store(project, seeds):
+    write_profile(project, "p", EXPERIMENT, variants=[*LOSSES], seeds=range(1, seeds + 1))
+    for variant, losses in LOSSES.items():
+        for seed, loss in enumerate(losses[:seeds], 1):
+            put(headed(variant, seed, experiment=EXPERIMENT, validation_nll_best=loss, bleu=30 - 10 * loss))
+
+
+@pytest.mark.parametrize("baseline", ["baseline", "own"])
+def test_every_variant_is_compared_with_the_one_asked_for(project, baseline):
+    store(project, 3)
+    frame = compare("p", EXPERIMENT, baseline).set_index(["measure", "variant"])
+    scores = {variant: dict(enumerate(losses, 1)) for variant, losses in LOSSES.items()}
+    pairs = [(variant, baseline) for variant in LOSSES if variant != baseline]
+    for (variant, _), (mean, half, _) in worked_out(scores, *pairs).items():
+        row = frame.loc["lowest validation loss", variant]
+        assert (row["difference"], row["high"] - row["difference"]) == pytest.approx((mean, half), rel=2e-3)
+        assert row["verdict"] == ("better" if mean < 0 else "worse")
+        assert frame.loc["BLEU", variant]["difference"] == pytest.approx(-10 * mean)
+    assert np.isnan(frame.loc["BLEU", baseline]["difference"])
+    text = as_text("p", baseline)
+    assert ONE_SEED not in text
+    labels = [label.get_text() for label in draw_comparison("p", EXPERIMENT, baseline).axes[0].get_yticklabels()]
+    assert len(labels) == 2
+
+
+def test_one_seed_decides_nothing_and_one_line_says_so(project):
+    store(project, 1)
+    assert set(compare("p", EXPERIMENT)["verdict"].dropna()) == {"one seed, not judged"}
+    assert as_text("p").count(ONE_SEED) == 1
+
+
+def test_a_baseline_that_is_not_stored_is_named_with_what_is(project):
+    store(project, 1)
+    with pytest.raises(NotStoredError, match="no run of frozen is stored; there are: baseline, direct-8, own"):
+        compare("p", EXPERIMENT, "frozen")
