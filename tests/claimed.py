@@ -39,16 +39,3 @@ def store(home, *runs, profile="full"):
     for run in runs:
         path = home / "results" / profile / run["paper"] / run["task"] / run["variant"] / f"seed{run['seed']}"
         write_json(path / "metrics.json", run)
-
-
-def hours(variant, count, device="a GPU"):
-    """Metrics of the poster's translation."""
-    task = task_of("dpp/translation")
-    sizes = {"d_model": 512, "heads": 4, "d_ff": 1024, "encoder_layers": 6, "decoder_layers": 6}
-    run = translation("baseline", epochs=300, data="iwslt14", examples=160239, device=device)
-    model = TASKS["translation"].Model(**sizes)
-    run["config"]["model"] = model.model_dump(mode="json")
-    run["config"]["data"] |= {"source": "de", "target": "en"}
-    run["config"]["method"] = check_method(task.variants[variant].method, model)
-    run["cost"]["training_seconds"] = 3600.0 * count
-    return run | {"paper": "dpp", "variant": variant}

@@ -46,7 +46,6 @@ READ = {  # what reads batches to their end
 LISTS = {  # what takes a list
     "values": [
         lambda endless: statistics.interval(endless(1.0)),
-        lambda endless: statistics.coefficient_of_variation(endless(1.0)),
     ],
     "weights": [lambda endless: comparison.contrasts({"a": {1: 1.0}}, endless({"a": 1.0}))],
     "importance": [lambda endless: masking.least_important_first(endless(masking.HeadChange("encoder 1", 1, 0.0)))],
@@ -110,7 +109,6 @@ WRONG = [
     (lambda: components.compare_components(w * math.nan, C), ValueError, "finite"),
     (lambda: statistics.interval([1.0, "2"]), TypeError, r"^values\[1\]: found '2'"),
     (lambda: statistics.interval([1.0, math.inf]), ValueError, "^values: found inf"),
-    (lambda: statistics.coefficient_of_variation([1.0]), ValueError, "two or more"),
     (lambda: comparison.against({"a": [1.0]}, "a"), TypeError, r"^scores\['a'\]: found"),
     (lambda: comparison.contrasts({"a": {1: 1.0}}, [{}]), ValueError, "^weights: found {}"),
     (lambda: comparison.simultaneous_quantile(np.ones((2, 3)), 3), ValueError, "^correlation: "),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.companion.analysis.statistics import coefficient_of_variation, interval
+from headdiv.companion.analysis.statistics import interval
 
 # Student's t, two-sided 95 %, as tables print it.
 PRINTED = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 29: 2.045, 120: 1.980}
@@ -40,14 +40,3 @@ def test_an_interval_moves_with_its_numbers(values, shift):
     assert other.mean == pytest.approx(one.mean + shift, abs=1e-9)
     assert other.half == pytest.approx(one.half, abs=1e-6)
     assert one.half >= plain.stdev(values) / math.sqrt(len(values))
-
-
-def test_the_variation_of_few_measurements_is_corrected():
-    """Belz 2022: of two values the standard deviation is divided by c4 = 0.7979, and 1/8 is added."""
-    assert coefficient_of_variation([9.0, 11.0]) == pytest.approx(100 * 1.125 * math.sqrt(2) / 0.797885 / 10, rel=1e-5)
-    assert coefficient_of_variation([5.0, 5.0, 5.0]) == 0
-
-
-def test_the_coefficient_of_variation_of_many_values_is_finite():
-    values = [10 + (-1) ** i for i in range(400)]
-    assert coefficient_of_variation(values) == pytest.approx(10, rel=3e-3)

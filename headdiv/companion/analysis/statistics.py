@@ -54,23 +54,6 @@ def half_width(deviation: float, count: int) -> float:
     return float(stdtrit(count - 1, (1 + LEVEL) / 2)) * deviation / math.sqrt(count)
 
 
-def coefficient_of_variation(values: Sequence[float]) -> float:
-    """CV* of repeated measurements of one quantity, in percent: how well a result is reproduced (Belz 2022).
-
-    Their standard deviation, unbiased for a normal distribution (divided by c4), as a share of their mean, with the
-    correction for few values, 1 + 1/(4n).
-
-    Args:
-        values: two or more, on a scale that begins at 0.
-    """
-    values = numbers("values", values)
-    n, mean = len(values), _mean(values)
-    if n < 2 or not mean:
-        raise ValueError(f"values: found {n} of the mean {mean:g}, expected two or more, on a scale that begins at 0")
-    c4 = math.sqrt(2 / (n - 1)) * math.exp(math.lgamma(n / 2) - math.lgamma((n - 1) / 2))
-    return 100 * (1 + 1 / (4 * n)) * stdev(values) / c4 / abs(mean)
-
-
 def _mean(values: Sequence[float]) -> float:
     """The mean; NaN without numbers; a ValueError where a number, or its square, is infinite."""
     if large := [value for value in values if abs(value) > MOST]:

@@ -1,1 +1,1 @@
-"""The ledger: every number the papers report, and its verdict."""
+"""The ledger of the papers' claims: what their own numbers contradict, parameter counts, and what runs measured."""

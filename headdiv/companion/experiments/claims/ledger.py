@@ -1,48 +1,52 @@
-"""The ledger of claims: the verdict on every number that the five papers report.
+"""The ledger of claims: what the papers' own numbers contradict, parameter counts, and what stored runs measured.
 
-A claim whose function takes the paper's own numbers, counts of parameters or sizes of data sets is computed; one whose
-function takes what runs measured is decided by stored runs, where these may decide it (`evidence.py`). `verdicts.py`
-has the rules and says what each verdict means. No verdict is written down anywhere.
+No verdict is written down anywhere: counts and expressions are computed, and stored runs decide where they may
+(`evidence.py`). A table's score that no run has judged stands in the table beside ours, and is no claim here.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from statistics import mean
 from typing import Any
 
 from headdiv.companion import paths
-from headdiv.companion.analysis.statistics import Interval, coefficient_of_variation, interval
+from headdiv.companion.analysis.comparison import Difference
+from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.data.public_sets import load_registry
-from headdiv.companion.experiments.claims.calls import Call, ClaimError, Given, show
-from headdiv.companion.experiments.claims.evidence import Evidence, Results, is_quantity
-from headdiv.companion.experiments.claims.files import claims_of, load_claims, papers_with_claims, sizes_of
+from headdiv.companion.experiments.claims.evidence import Evidence, Results
 from headdiv.companion.experiments.claims.records import (
-    RELATION,
-    Claim,
-    Computation,
-    Counted,
-    Examples,
-    FromRuns,
+    Computed,
+    Contradiction,
+    Counts,
     Grade,
-    Number,
-    Printed,
-    WholeColumn,
+    Relation,
+    load_claims,
+    papers_with_claims,
 )
 from headdiv.companion.experiments.claims.verdicts import (
+    ABOVE,
+    ACCEPTED,
+    CONFIRMED,
     CONTRADICTED,
+    FOLLOWS,
     NOT_COMPARABLE,
     NOT_RUN,
+    REFUTED,
+    TOLERANCE,
+    UNDECIDED,
     VERDICTS,
-    computed,
-    measured,
+    decide,
+    tolerance,
 )
-from headdiv.companion.experiments.papers import Table, load_paper
+from headdiv.companion.experiments.papers import BASELINE, PaperTask, load_paper
 from headdiv.companion.experiments.parameters import count
-from headdiv.companion.experiments.run_result import RunResult
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
+
+RELATION = "relation"  # the unit of what is true or false
 
 
 @dataclass(frozen=True)
@@ -50,34 +54,27 @@ class Judgement:
     """A claim with its verdict and the evidence for it.
 
     Attributes:
+        place: where it stands in the paper, and what it is.
         value: the paper's number; True for a relation.
         ours: the same computed or measured here; None where it could not be.
         working: how, with its numbers, tolerance and scale; or why not.
-        what: what was computed, in words, with which ``working`` begins.
-        cause: of a contradiction, if it is known; one may contradict many claims.
+        cause: of a contradiction; one may contradict many claims.
         grade: how much depends on the contradiction, a key of `headdiv.companion.experiments.claims.records.GRADES`.
-        cv: CV* (`coefficient_of_variation`) of the paper's number and each seed's, in percent; None of one seed.
-        profile: of the ``runs`` that it was measured by; None where it was not measured.
     """
 
     paper: str
     place: str
     value: float | bool
     unit: str
-    kind: str
     verdict: str
     ours: float | bool | None
     working: str
     cause: str | None = None
     grade: Grade | None = None
-    cv: float | None = None
-    what: str = ""
-    profile: str | None = None
-    runs: tuple[RunResult, ...] = ()
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it: all but the runs."""
-        return {name: value for name, value in vars(self).items() if name not in ("what", "profile", "runs")}
+        """As JSON has it."""
+        return asdict(self)
 
 
 def ledger(paper: str | None = None, verdict: str | None = None) -> list[Judgement]:
@@ -86,7 +83,7 @@ def ledger(paper: str | None = None, verdict: str | None = None) -> list[Judgeme
     A stored run that cannot be read decides nothing: a warning names its file.
 
     Raises:
-        ConfigError: no such paper or verdict, or a claim names what is not there.
+        ConfigError: no such paper or verdict.
         DataError: this is no project.
     """
     if not any((paths.home() / name).is_dir() for name in ("results", "config")):
@@ -96,8 +93,7 @@ def ledger(paper: str | None = None, verdict: str | None = None) -> list[Judgeme
         )
     if verdict is not None and verdict not in VERDICTS:
         raise ConfigError(f"verdict {verdict!r} is not known{nearest(verdict, list(VERDICTS))}")
-    names = [paper] if paper else papers_with_claims()
-    judgements = [judgement for name in names for judgement in _Judge(name).ledger()]
+    judgements = [row for name in ([paper] if paper else papers_with_claims()) for row in _Judge(name).ledger()]
     return [judgement for judgement in judgements if verdict in (None, judgement.verdict)]
 
 
@@ -107,211 +103,160 @@ def summary(rows: Iterable[Judgement]) -> dict[str, dict[str, int]]:
     return {paper: {verdict: counts[paper, verdict] for verdict in VERDICTS} for paper, _ in counts}
 
 
-def verdict_counts(rows: Iterable[Judgement]) -> dict[str, int]:
-    """How many claims have each verdict, over all papers; zeros included."""
-    counts = Counter(row.verdict for row in rows)
-    return {verdict: counts[verdict] for verdict in VERDICTS}
-
-
-def words(key: str) -> str:
-    """A key as words: ``test_2016_flickr`` -> "test 2016 flickr"."""
-    return key.replace("_", " ")
-
-
 class _Judge:
-    """Gives a paper's claims their verdicts; a class because all of them share counts and stored runs."""
+    """Gives a paper's claims their verdicts; a class because all of them share its files and stored runs."""
 
     def __init__(self, paper: str) -> None:
-        self.paper, self.claims, self.known = paper, load_claims(paper), load_paper(paper)
-        self.tables = self.known.tasks | self.known.tables
+        self.paper, self.claims, self.tasks = paper, load_claims(paper), load_paper(paper).tasks
         self.results = Results(paper)
 
     def ledger(self) -> list[Judgement]:
-        judgements = []
-        for claim in claims_of(self.paper):
-            try:
-                judgements.append(self._judge(claim))
-            except ClaimError as error:
-                raise ConfigError(f"claims of {self.paper}: {claim.place}: {error}") from None
-        return judgements
+        """All claims of the paper: tables' numbers, then what its text says."""
+        rows: list[Judgement] = []
+        for name, task in self.tasks.items():
+            rows += [*self._counts(name, task), *self._scores(name, task)]
+        for contradiction in self.claims.contradictions:
+            rows += [self._computed(contradiction, claim) for claim in contradiction.claims]
+        for name, relations in self.claims.relations.items():
+            rows += [self._relation(name, relation) for relation in relations]
+        return rows
 
-    def _judge(self, claim: Claim) -> Judgement:
-        if claim.how is None:
-            return self._judged(claim, NOT_RUN, None, ["nothing here can compute this"])
-        wanted = self._measured(claim.how)
-        evidence = self._evidence(claim, wanted) if wanted else None
-        if wanted and evidence is None:
-            there = self.results.describe({number.task for number in wanted})
-            lacking = "nothing stored is near enough to the paper's data, sizes, method, length or machine"
-            return self._judged(claim, NOT_RUN, None, [lacking + (f"; there is: {there}" if there else ", or at all")])
-        call = self._call(claim.how, evidence)
-        ours, text = call.value(), call.text()
-        also = [f"{what}: {show(self._call(one, evidence).value())}" for what, one in claim.how.also.items()]
-        if evidence is None:
-            verdict, remark = computed(claim, ours, call.spread())
-            return self._judged(claim, verdict, ours, [text + remark, *also], call.what)
-        values = [self._call(claim.how, evidence, seed).value() for seed in range(evidence.seeds)]
-        relation = claim.unit == RELATION
-        intervals = self._margins(claim.how, call, evidence) if relation else [interval(values)]
-        verdict, remark = measured(claim, values, intervals, evidence.whole)
-        cv = None
-        if claim.kind == "score" and not relation and len(values) > 1:
-            cv = coefficient_of_variation([claim.value, *values])
-            also.append(f"CV* of the paper's and ours {cv:.2g} %")
-        quantities = {number.quantity for number in wanted}
-        if notes := [note for name, note in self.claims.notes.items() if name in quantities]:
-            verdict, also = NOT_COMPARABLE, [*also, *notes]
-        return self._judged(claim, verdict, ours, [text + remark, *also], call.what, evidence, cv)
+    # ---- what is computed
 
-    def _margins(self, how: Computation, call: Call, evidence: Evidence) -> list[Interval]:
-        """The margin by which each comparison of a relation holds, with its interval by a model of the whole table."""
-        found, numbers = [], _flat(self._expanded(how))
-        for margin, slopes in zip(call.margins(), call.slopes(), strict=True):
-            weights, quantities = {}, set()
-            for number, slope in zip(numbers, slopes, strict=True):
-                if isinstance(number, FromRuns) and slope:
-                    row = number.task, number.row
-                    weights[row] = weights.get(row, 0.0) + slope
-                    quantities.add(number.quantity)
-            if len(quantities) != 1 or abs(sum(weights.values())) > 1e-5:
-                raise ClaimError("expected rows that are compared with each other in one quantity")
-            found.append(replace(evidence.difference(weights, *quantities), mean=margin))
-        return found
+    def _counts(self, name: str, task: PaperTask) -> Iterator[Judgement]:
+        """The parameter counts that a task's table prints, where the sizes that they belong to are known."""
+        known = self.claims.counts.get(name)
+        if task.sizes is None and known is None:
+            return
+        for variant, numbers in task.numbers().items():
+            if (printed := numbers.get("parameters")) is None:
+                continue
+            ours = self._parameters(name, variant)
+            follows = abs(ours - printed) <= task.step("parameters") / 2
+            yield Judgement(
+                self.paper,
+                f"{task.table}, {task.label(variant)}, parameters",
+                int(printed),
+                "parameters",
+                FOLLOWS if follows else CONTRADICTED,
+                ours,
+                f"parameters counted: {ours:,}",
+                *_why(None if follows else known),
+            )
 
-    def _evidence(self, claim: Claim, wanted: list[FromRuns]) -> Evidence | None:
-        """The runs that decide a claim; None where there are none, or these lack one of the numbers."""
-        cost = claim.kind == "cost"
-        absolute = cost and claim.unit not in (RELATION, "times")
-        rows = [(number.task, number.row) for number in wanted]
-        evidence = self.results.evidence(rows, one_machine=cost, papers_machine=absolute)
-        if evidence is None or None in [evidence.quantity((one.task, one.row), one.quantity) for one in wanted]:
-            return None
-        return evidence
-
-    # ---- numbers
-
-    def _expanded(self, how: Computation) -> tuple[Number | tuple[Number, ...], ...]:
-        """The arguments of a function, with every column as a list of its numbers."""
-
-        def listed(one: Number | WholeColumn) -> tuple[Number, ...]:
-            if not isinstance(one, WholeColumn):
-                return (one,)
-            rows = self._table(one.table).numbers()
-            return tuple(Printed(one.table, row, one.column) for row, values in rows.items() if one.column in values)
-
-        return tuple(
-            tuple(number for one in given for number in listed(one))
-            if isinstance(given, tuple)
-            else listed(given)
-            if isinstance(given, WholeColumn)
-            else given
-            for given in how.numbers
-        )
-
-    def _measured(self, how: Computation) -> list[FromRuns]:
-        """The numbers that runs measure."""
-        found = [number for number in _flat(self._expanded(how)) if isinstance(number, FromRuns)]
-        for number in found:
-            task = self.known.tasks.get(number.task)
-            if task is None or number.row not in task.variants:
-                raise ClaimError(f"{self.paper} has no row {number.row!r} in {number.task!r}")
-            if not is_quantity(task, number.task, number.row, number.quantity):
-                raise ClaimError(f"no run measures {number.quantity!r} in {number.task!r}")
-        return found
-
-    def _call(self, how: Computation, evidence: Evidence | None, seed: int | None = None) -> Call:
-        """A function with its numbers; those that runs measured of one seed (its position), or means over all."""
-
-        def given(number: Number) -> Given:
-            return self._given(number, evidence, seed)
-
-        arguments = (tuple(map(given, one)) if isinstance(one, tuple) else given(one) for one in self._expanded(how))
-        return Call(how.function, tuple(arguments))
-
-    def _given(self, number: Number, evidence: Evidence | None, seed: int | None) -> Given:
-        match number:
-            case FromRuns(task, row, quantity):
-                column = self.known.tasks[task].columns.get(quantity)
-                key = "Setting" if quantity.startswith("config.") else words(quantity).capitalize()
-                value = evidence.quantity((task, row), quantity, seed) if evidence else None
-                if value is None:
-                    raise ClaimError(f"no stored run has {quantity!r}")
-                return Given(
-                    value, 0.0, f"{column.label if column else key} of our runs", self.known.tasks[task].label(row)
-                )
-            case Counted(model, row):
-                return self._count(model, row)
-            case Examples(data, split):
-                sets = load_registry()
-                if data not in sets or split not in sets[data].splits:
-                    raise ClaimError(f"{data}.{split} is no split of a known data set")
-                of = f"{sets[data].title.partition(',')[0]}, {words(split)}"
-                return Given(sets[data].splits[split].count, 0.0, "Examples", of)
-            case Printed(table, row, column):
-                known = self._table(table)
-                value = known.numbers().get(row, {}).get(column)
-                if value is None:
-                    raise ClaimError(f"{table!r} has no number in row {row!r}, column {column!r}")
-                return Given(value, known.step(column), known.columns[column].label, known.label(row))
-        return Given(number)
-
-    def _table(self, name: str) -> Table:
-        if name not in self.tables:
-            raise ClaimError(f"{self.paper} has no table {name!r}{nearest(name, list(self.tables))}")
-        return self.tables[name]
-
-    def _count(self, model: str, row: str) -> Given:
-        """Parameters of a row at the sizes of a task, or of one of `PaperClaims.models`."""
-        own = self.claims.models.get(model)
-        task = self.known.tasks.get(name := own.task if own else model)
-        vocabulary = own.vocabulary if own else task.sizes.vocabulary if task and task.sizes else None
-        if task is None or row not in task.variants or vocabulary is None:
-            raise ClaimError(f"parameters of {row!r} in {model!r} cannot be counted; its sizes are not known")
-        variant, kind, sizes, data = task.variants[row], task.kind or name, {}, {}
-        if own and own.kind:  # another kind of model, all of whose sizes are given
-            kind = own.kind
-        else:
-            sizes = sizes_of(task, variant, self.claims.scale.get(name))
-            data = task.sizes.data if task.sizes else {}
-        if own:
-            sizes = {**sizes, **own.model, **variant.model}
-        value = count(kind, variant.method, sizes, vocabulary, data)
-        return Given(value, 0.0, f"Parameters counted ({own.label})" if own else "Parameters counted", task.label(row))
-
-    def _judged(
-        self,
-        claim: Claim,
-        verdict: str,
-        ours: float | bool | None,
-        working: list[str],
-        what: str = "",
-        evidence: Evidence | None = None,
-        cv: float | None = None,
-    ) -> Judgement:
-        cause = claim.how.cause if claim.how and verdict == CONTRADICTED else None
-        note = f" ({claim.how.note})" if claim.how and claim.how.note else ""
+    def _computed(self, contradiction: Contradiction, claim: Computed) -> Judgement:
+        value, unit, step = _printed(claim.printed)
+        ours = self._evaluated(claim.computed)
+        follows = ours if isinstance(ours, bool) else abs(ours - value) <= step / 2 + 1e-9 * abs(value)
+        shown = [f"{claim.computed}: {show(ours)}"]
+        shown += [f"{what}: {show(self._evaluated(expression))}" for what, expression in claim.also.items()]
         return Judgement(
-            paper=self.paper,
-            place=claim.place,
-            value=_plain(claim.value),
-            unit=claim.unit,
-            kind=claim.kind,
-            verdict=verdict,
-            ours=None if ours is None else _plain(ours),
-            working="; ".join([*working, evidence.scale] if evidence else working) + note,
-            cause=cause.text if cause else None,
-            grade=cause.grade if cause else None,
-            cv=cv,
-            what=what,
-            profile=evidence.profile if evidence else None,
-            runs=evidence.runs if evidence else (),
+            self.paper,
+            f"{claim.place}, {claim.says}",
+            value,
+            unit,
+            FOLLOWS if follows else CONTRADICTED,
+            ours,
+            "; ".join(shown),
+            *_why(None if follows else contradiction),
         )
 
+    def _evaluated(self, expression: str) -> float | bool:
+        """What an expression of a claim gives, see `Computed`: it stands in a file of this package."""
+        names = {"__builtins__": {}, "count": self._parameters, "examples": _examples}
+        return eval(expression, names)
 
-def _flat(arguments: Iterable[Number | tuple[Number, ...]]) -> list[Number]:
-    return [one for given in arguments for one in (given if isinstance(given, tuple) else (given,))]
+    def _parameters(self, name: str, variant: str = BASELINE, vocabulary: list[int] | None = None, **sizes: int) -> int:
+        """Parameters of a row at its task's sizes, but for those given."""
+        task, known = self.tasks[name], self.claims.counts.get(name)
+        row, papers = task.variants[variant], task.sizes
+        model = papers.model if papers else known.model
+        vocabulary = vocabulary or (papers.vocabulary if papers else known.vocabulary)
+        data = papers.data if papers else {}
+        return count(task.kind or name, row.method, {**model, **row.model, **sizes}, vocabulary, data)
+
+    # ---- what runs measured
+
+    def _scores(self, name: str, task: PaperTask) -> Iterator[Judgement]:
+        """The scores of a task's table that stored runs have judged."""
+        numbers = task.numbers()
+        for variant, reported in numbers.items():
+            evidence = self.results.evidence((name, variant)) if name in self.claims.scale else None
+            if evidence is None:
+                continue
+            for score, printed in reported.items():
+                column, values = task.columns[score], evidence.values((name, variant), score)
+                if column.better is None or column.quantity not in TOLERANCE or not values:
+                    continue
+                measured, room = interval(values), tolerance(printed, column.quantity)
+                verdict, working = decide(measured, printed - room, printed + room), f"tolerance {show(room)}"
+                if verdict == REFUTED and column.better == "higher" and measured.mean > printed:
+                    verdict = ABOVE
+                # A run without the paper's effect may lie within the tolerance as well.
+                if verdict == CONFIRMED and room >= (effect := _effect(numbers, variant, score)) - 1e-9:
+                    verdict, working = UNDECIDED, f"{working}, not smaller than the paper's own effect, {show(effect)}"
+                verdict, working = self._with_scale(score, verdict, f"{_shown(measured)}, {working}", evidence)
+                place = f"{task.table}, {task.label(variant)}, {column.label}"
+                yield Judgement(self.paper, place, printed, column.quantity, verdict, measured.mean, working)
+
+    def _relation(self, name: str, relation: Relation) -> Judgement:
+        task, score = self.tasks[name], relation.score
+        other_task, _, other_variant = relation.against.rpartition("/")
+        variant, other = (name, relation.variant), (other_task or name, other_variant)
+        what = task.columns[score].label if score in task.columns else score.replace("_", " ")
+        than = "of" if relation.holds == "within half a point" else "than"
+        label, other_label = task.label(relation.variant), self.tasks[other[0]].label(other_variant)
+        place = f"{relation.place}, {what} of {label} is {relation.holds} {than} that of {other_label}"
+        evidence = self.results.evidence(variant, other)
+        values = [evidence.values(row, score) for row in (variant, other)] if evidence else []
+        if evidence is None or not all(len(found) == evidence.seeds for found in values):
+            lacking = "nothing stored has the paper's data, sizes, method and length"
+            return Judgement(self.paper, place, True, RELATION, NOT_RUN, None, lacking)
+        difference, (low, high) = evidence.difference(variant, other, score), ACCEPTED[relation.holds]
+        working = f"{show(mean(values[0]))} against {show(mean(values[1]))}, difference {_shown(difference)}"
+        verdict, working = self._with_scale(score, decide(difference, low, high), working, evidence)
+        return Judgement(self.paper, place, True, RELATION, verdict, low <= difference.mean <= high, working)
+
+    def _with_scale(self, score: str, verdict: str, working: str, evidence: Evidence) -> tuple[str, str]:
+        """A verdict and its working with the runs' scale; of a score that we measure otherwise, with how."""
+        if note := self.claims.not_comparable.get(score):
+            return NOT_COMPARABLE, f"{working}; {evidence.scale}; {note}"
+        return verdict, f"{working}; {evidence.scale}"
 
 
-def _plain(value: float | bool) -> float | int | bool:
-    """Whole numbers as such."""
-    return value if isinstance(value, bool) or value != int(value) else int(value)
+def show(value: float) -> str:
+    """A number in a text: whole ones in full, with thousands set apart, others with six digits."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{int(value):,}" if value == int(value) else f"{value:.6g}"
+
+
+def _examples(data: str, split: str) -> int:
+    """How many examples a split of a public data set has."""
+    return load_registry()[data].splits[split].count
+
+
+def _printed(text: str) -> tuple[float | bool, str, float]:
+    """A number as the paper prints it: its value, its unit, and one unit of its last digit; "": a truth."""
+    if not text:
+        return True, RELATION, 0.0
+    number, _, unit = text.partition(" ")
+    return float(number) if "." in number else int(number), unit, 10.0 ** -len(number.partition(".")[2])
+
+
+def _shown(measured: Interval) -> str:
+    if measured.count < 2:
+        return f"{show(measured.mean)} of one seed, which has no interval"
+    freedom = f", residual degrees of freedom: {measured.freedom}" if isinstance(measured, Difference) else ""
+    return f"{show(measured.mean)} ({measured.low:.4g} to {measured.high:.4g} over {measured.count} seeds{freedom})"
+
+
+def _why(known: Counts | Contradiction | None) -> tuple[str | None, Grade | None]:
+    return (known.cause, known.grade) if known else (None, None)
+
+
+def _effect(numbers: dict[str, dict[str, float]], variant: str, score: str) -> float:
+    """How far the paper's score is from its baseline's; of the baseline, the most that another row is from it."""
+    scores = {name: reported[score] for name, reported in numbers.items() if score in reported}
+    rows = [variant] if variant != BASELINE else [name for name in scores if name != BASELINE]
+    return max(abs(scores[row] - scores[BASELINE]) for row in rows)

@@ -5,40 +5,43 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from tabulate import tabulate
 
-from headdiv.companion.experiments.claims.calls import show
-from headdiv.companion.experiments.claims.ledger import Judgement, summary, verdict_counts
-from headdiv.companion.experiments.claims.records import GRADES, RELATION
-from headdiv.companion.experiments.claims.verdicts import CONTRADICTED, FOLLOWS, NOT_RUN, ROUNDING, USED, VERDICTS
+from headdiv.companion.experiments.claims.ledger import RELATION, Judgement, show, summary
+from headdiv.companion.experiments.claims.records import GRADES
+from headdiv.companion.experiments.claims.verdicts import CONTRADICTED, FOLLOWS, NOT_RUN, VERDICTS
 
-COUNTED = (FOLLOWS, ROUNDING, USED, NOT_RUN)  # verdicts whose claims are only counted where all are asked for
+COUNTED = (FOLLOWS, NOT_RUN)  # verdicts whose claims are only counted where all are asked for
 WIDEST = 110  # characters
 
 
-def summary_text(rows: Iterable[Judgement]) -> str:
+def summary_text(rows: Sequence[Judgement]) -> str:
     """How many claims have each verdict, a column for each paper, and what each verdict means."""
-    rows = list(rows)
-    counts = summary(rows) | {"all": verdict_counts(rows)}
-    lines = [[verdict, *(of[verdict] for of in counts.values())] for verdict in VERDICTS]
-    lines.append(["all", *(sum(of.values()) for of in counts.values())])
-    table = tabulate(lines, ["", *counts], tablefmt="plain", stralign="right", colalign=("left",))
-    return "\n".join([table, "", *(_wrapped(f"{verdict}: {what}", "", "  ") for verdict, what in VERDICTS.items())])
+    return "\n".join(
+        [_counted(rows, "plain"), "", *(_wrapped(f"{key}: {what}", "", "  ") for key, what in VERDICTS.items())]
+    )
 
 
 def summary_markdown(rows: Sequence[Judgement]) -> str:
     """How many claims have each verdict, by paper, and the contradictions on which a result depends, as Markdown."""
-    counts = summary(rows) | {"all": verdict_counts(rows)}
-    lines = [[verdict, *(of[verdict] for of in counts.values())] for verdict, some in counts["all"].items() if some]
-    lines.append(["all", *(sum(of.values()) for of in counts.values())])
     grave = Counter((row.paper, row.cause) for row in rows if row.grade == "result")
     causes = [f"- {paper}, in {'one claim' if count == 1 else f'{count} claims'}: {cause}"
               for (paper, cause), count in grave.items()]  # fmt: skip
-    table = tabulate(lines, ["verdict", *counts], tablefmt="github")
-    return "\n".join([table, "", "Contradictions on which a result or a conclusion of the paper depends:", "", *causes])
+    title = "Contradictions on which a result or a conclusion of the paper depends:"
+    return "\n".join([_counted(rows, "github"), "", title, "", *causes])
+
+
+def _counted(rows: Sequence[Judgement], tablefmt: str) -> str:
+    counts = summary(rows)
+    lines = [[verdict, *(paper[verdict] for paper in counts.values())] for verdict in VERDICTS]
+    lines.append(["all", *(sum(paper.values()) for paper in counts.values())])
+    table = [[*line, sum(line[1:])] for line in lines]
+    return tabulate(
+        table, ["verdict", *counts, "all"], tablefmt=tablefmt, colalign=["left"] + ["right"] * (len(counts) + 1)
+    )
 
 
 def as_text(rows: Sequence[Judgement], verbose: bool = False) -> str:

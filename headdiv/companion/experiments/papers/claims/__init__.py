@@ -1,1 +1,0 @@
-"""What each paper claims, as typed records: a file a paper."""
