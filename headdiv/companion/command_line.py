@@ -131,7 +131,7 @@ def params(experiment: str, profile: str, as_json: bool) -> None:
     print_table([{"variant": variant} | row for variant, row in zip(counts, named, strict=True)], "keys")
 
 
-@cli.command()
+@cli.command(hidden=True)
 @click.argument("notebook", type=PATH)
 @click.argument("output", type=PATH)
 @click.option("--scratch", type=PATH, required=True, help="Folder for the copy while it runs.")
@@ -216,30 +216,37 @@ def report(folder: Path | None, profile: str) -> None:
 
 @cli.command()
 @profile_option()
-@click.option("--brief", is_flag=True, help="Of a paper's experiments with one kind of task the first alone.")
-def summary(profile: str, brief: bool) -> None:
-    """Print a line for each experiment, its best variant beside the baseline, and the counts of verdicts on claims."""
-    from headdiv.companion.report.outcomes import summary_text
+@click.option("--no-scores", is_flag=True, help="Leave the scores out: then the data are not read.")
+@click.option("--write", is_flag=True, help="Put scores that have changed into the stored metrics.")
+def check(profile: str, no_scores: bool, write: bool) -> None:
+    """Check that the profile's stored runs have its settings, data and plugins, and score their outputs again.
 
-    say_prose(summary_text(profile, brief))
-
-
-@cli.command()
-@profile_option()
-def check(profile: str) -> None:
-    """Check that the profile's stored runs have its settings, data and plugins, and have learnt something.
-
-    What makes scores of texts doubtful is said as well: outputs far longer or shorter than references, unknown words,
-    references that are not the same once they are tokenised and joined again.
+    No model is needed, but the data's references are. A run that has learnt nothing is an error; what makes scores of
+    texts doubtful is said: outputs far longer or shorter than references, unknown words, references that are not the
+    same once they are tokenised and joined again.
     """
     from headdiv.companion.experiments.outdated import of_other_content, outdated
+    from headdiv.companion.experiments.rescoring import rescore
     from headdiv.companion.experiments.results import doubts, failures
 
-    if found := [*outdated(profile), *of_other_content(profile), *failures(profile)]:
-        raise HeaddivError("\n".join(found))
+    if wrong := [*outdated(profile), *of_other_content(profile)]:
+        raise HeaddivError("\n".join(wrong))
+    changed = [] if no_scores else [run for run in rescore(profile) if run.changed]
+    if changed:
+        rows = [(run.name, score, *values) for run in changed for score, values in run.changed.items()]
+        print_table(rows, ["run", "score", "stored", "now"])
+    if write:
+        for run in changed:
+            run.write()
     for sentence in doubts(profile):
         say_prose(f"read with care: {sentence}")
-    say_prose("Every stored run has learnt: its loss fell, and validation beats frequencies alone.")
+    if wrong := failures(profile):
+        raise HeaddivError("\n".join(wrong))
+    if changed and not write:
+        raise HeaddivError(f"outputs of {len(changed)} stored runs score otherwise today; --write keeps today's scores")
+    say_prose(
+        "Every stored run is the profile's and has learnt: its loss fell, and validation beats frequencies alone."
+    )
 
 
 @cli.command()

@@ -141,6 +141,10 @@ class Whole(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """See `click.Group`."""
-        rows = [(name, self.commands[name].get_short_help_str(limit=1000)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, self.commands[name].get_short_help_str(limit=1000))
+            for name in self.list_commands(ctx)
+            if not self.commands[name].hidden
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,15 @@ def write_text(path: Path | str, text: str) -> None:
 def write_json(path: Path | str, value: Any) -> None:
     """Write ``value`` as indented JSON, atomically; NaN and infinities are refused (ValueError)."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def in_lines(content: Mapping[str, Any]) -> str:
+    """JSON with a line for each key: metrics have ten thousands of numbers, which a line each would double."""
+    lines = (
+        f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, separators=(',', ':'), allow_nan=False)}"
+        for key, value in content.items()
+    )
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def read_json(path: Path | str) -> Any:

@@ -41,7 +41,7 @@ def test_damaged_outputs_are_named_and_made_anew_in_a_shell_too(path):
     folder = (paths.home() / "config").rename(paths.home() / "my config")
     record(read_json(path), profile := str(folder / "tiny.yaml"))
     path.with_name(FILE).write_bytes(whole[:-8])
-    said = refusal("rescore", profile=profile)
+    said = refusal("check", profile=profile)
     assert said.startswith(f"{path.with_name(FILE)}: damaged (")
     assert said.endswith(f"`headdiv train {EXPERIMENT} baseline --seed 1 --profile '{profile}'` makes it anew")
     cli(shlex.split(said.split("`")[-2])[1:], standalone_mode=False)
@@ -72,7 +72,7 @@ def with_negative_parameters(path):
 )
 def test_metrics_that_are_none_are_named_and_no_run_is_lost_in_silence(path, caplog, spoil, said):
     spoil(path)
-    for command in (*COMMANDS, ["rescore"]):
+    for command in COMMANDS:
         assert refusal(*command).startswith(f"{path}: {said}; `headdiv train {EXPERIMENT} baseline")
     judged = CliRunner().invoke(cli, ["claims", "--summary"])
     assert judged.exit_code == 0

@@ -236,7 +236,7 @@ class Torture:
             damage(path, how, self.chance)
             name = f"{how} {path.relative_to(home)}"
             if kind == "recorded":
-                outcome = row.see(run(home, "rescore", "--profile", "torture"))
+                outcome = row.see(run(home, "check", "--profile", "torture"))
                 healed = outcome.refused and "makes it anew" in outcome.err and train(home, *one, kill=300).status == 0
                 row.count("named") if healed else row.fail(name, outcome)
                 continue

@@ -1,4 +1,4 @@
-"""Commands that prepare, train, mask and score the runs of a profile."""
+"""Commands that prepare, train and mask the runs of a profile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headdiv.companion.options import (
 STEPS = 10  # of a pruning curve
 
 
-@click.command()
+@click.command(hidden=True)
 @EXPERIMENT
 @profile_option()
 def prepare(experiment: str, profile: str) -> None:
@@ -77,7 +77,7 @@ def train(experiment: str, variant: str, seed: int, profile: str, no_scores: boo
     say(f"{path}")
 
 
-@click.command()
+@click.command(hidden=True)
 @EXPERIMENT
 @VARIANT
 @SEED
@@ -107,21 +107,4 @@ def importance(
     say(f"{record_importance(record, profile)}")
 
 
-@click.command()
-@profile_option()
-def rescore(profile: str) -> None:
-    """Score the stored outputs of a profile's runs anew, and say which scores of which runs changed.
-
-    Nothing is trained or searched; the data's references are read. All runs are scored before any file is written.
-    """
-    from headdiv.companion.experiments.rescoring import rescore as score_anew
-
-    found = score_anew(profile)
-    rows = [(run.name, name, *values) for run in found for name, values in run.changed.items()]
-    if rows:
-        print_table(rows, ["run", "score", "stored", "now"])
-    changed = sum(bool(run.changed) for run in found)
-    say(f"{len(found)} stored runs, scores of {changed} changed")
-
-
-COMMANDS = (prepare, train, importance, rescore)
+COMMANDS = (prepare, train, importance)

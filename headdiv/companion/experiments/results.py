@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 from collections.abc import Container, Iterable, Mapping
@@ -19,7 +18,7 @@ from headdiv.companion.experiments.run_result import DataStatistics, RunResult, 
 from headdiv.companion.experiments.stored_outputs import StoredOutputs, write_outputs
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core.errors import DataError, HeaddivError, NotStoredError
-from headdiv.core.files import read_json, write_text
+from headdiv.core.files import in_lines, read_json, write_text
 
 # Sections of the configuration that all runs of an experiment have in common, but for keys that are tuned …
 SHARED = ("data", "train")
@@ -54,15 +53,6 @@ def _outputs_of(result: RunResult) -> StoredOutputs:
         counts=searched.get("counts"),
         more={name: read_json(paths.home() / other)["test"] for name, other in result.more_outputs.items()},
     )
-
-
-def in_lines(content: Mapping[str, Any]) -> str:
-    """JSON with a line for each key: metrics have ten thousands of numbers, which a line each would double."""
-    lines = (
-        f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, separators=(',', ':'), allow_nan=False)}"
-        for key, value in content.items()
-    )
-    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def note_owner(profile: str) -> None:
