@@ -217,7 +217,7 @@ def report(folder: Path | None, profile: str) -> None:
 @cli.command()
 @profile_option()
 @click.option("--no-scores", is_flag=True, help="Leave the scores out: then the data are not read.")
-@click.option("--write", is_flag=True, help="Put scores that have changed into the stored metrics.")
+@click.option("--write", is_flag=True, help="Put today's scores into the stored metrics.")
 def check(profile: str, no_scores: bool, write: bool) -> None:
     """Check that the profile's stored runs have its settings, data and plugins, and score their outputs again.
 
@@ -231,19 +231,22 @@ def check(profile: str, no_scores: bool, write: bool) -> None:
 
     if wrong := [*outdated(profile), *of_other_content(profile)]:
         raise HeaddivError("\n".join(wrong))
-    changed = [] if no_scores else [run for run in rescore(profile) if run.changed]
-    if changed:
-        rows = [(run.name, score, *values) for run in changed for score, values in run.changed.items()]
-        print_table(rows, ["run", "score", "stored", "now"])
+    runs = [] if no_scores else rescore(profile)
+    differing = [(run.name, score, *values) for run in runs for score, values in run.differing.items()]
+    if differing:
+        print_table(differing, ["run", "score", "stored", "now"])
+    if renewed := sum(run.renewed for run in runs):
+        say_prose(f"{renewed} scores of stored outputs are new or have another signature today, and the same value")
     if write:
-        for run in changed:
-            run.write()
+        for run in runs:
+            if run.differing or run.renewed:
+                run.write()
     for sentence in doubts(profile):
         say_prose(f"read with care: {sentence}")
     if wrong := failures(profile):
         raise HeaddivError("\n".join(wrong))
-    if changed and not write:
-        raise HeaddivError(f"outputs of {len(changed)} stored runs score otherwise today; --write keeps today's scores")
+    if differing and not write:
+        raise HeaddivError(f"{len(differing)} scores of stored outputs are others today; --write keeps today's")
     say_prose(
         "Every stored run is the profile's and has learnt: its loss fell, and validation beats frequencies alone."
     )

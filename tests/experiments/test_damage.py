@@ -1,5 +1,7 @@
 """A stored file of a run that cannot be read is named, with the command that makes it anew."""
 
+import json
+import math
 import shlex
 
 import pytest
@@ -8,10 +10,10 @@ from conftest import EXPERIMENT
 
 from headdiv.companion import paths
 from headdiv.companion.command_line import cli
-from headdiv.companion.experiments.results import record
+from headdiv.companion.experiments.results import record, with_results
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.experiments.stored_outputs import FILE
-from headdiv.core.errors import HeaddivError
+from headdiv.core.errors import DataError, HeaddivError
 from headdiv.core.files import read_json, write_json
 
 COMMANDS = (["check"], ["table", EXPERIMENT], ["report"])
@@ -88,3 +90,25 @@ def test_a_damaged_name_of_a_profile_is_one_sentence(project, note):
     (folder / paths.OWNER).write_text("moved/own.yaml\n")
     said = refusal("table", EXPERIMENT, profile="mine")
     assert said.startswith(f"{folder / paths.OWNER}: names {project.home}/moved/own.yaml, which is not there")
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (("scores", "bleu", "value"), "scores.bleu.value: input should be a finite number, found nan"),
+        (("curve", 1, "validation_nll"), "curve.1.validation_nll: input should be"),
+        (("heads", "measures"), "heads.measures: input should be"),
+    ],
+)
+def test_a_number_that_is_none_is_named_with_its_file_and_the_remedy(path, keys, said):
+    content = found = read_json(path)
+    for key in keys[:-1]:
+        found = found[key]
+    found[keys[-1]] = math.nan
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        with_results("tiny")
+    assert str(error.value).startswith(f"{path}: {said}")
+    assert str(error.value).endswith(
+        "`headdiv train deacon/translation baseline --seed 1 --profile tiny` makes it anew"
+    )

@@ -27,7 +27,7 @@ def of_another_run(path, content):
 
 def test_a_run_scored_by_its_own_tokens_stays_as_it_is(path):
     before = path.read_bytes()
-    assert all(run.changed == {} for run in rescore("tiny"))
+    assert all((run.differing, run.renewed) == ({}, 0) for run in rescore("tiny"))
     assert path.read_bytes() == before
     assert read_outputs(path).tokens
 
@@ -42,12 +42,10 @@ def test_scores_are_made_anew_from_outputs_and_references_alone(path):
     write_outputs(path, stored.model_copy(update={"counts": None}))
     runs = rescore("tiny")
     assert read_json(path) == wrong  # nothing is written yet
-    changed = {run.name: run.changed for run in runs}
-    assert changed.pop("deacon/translation, baseline, seed 1") == {
-        "bleu": (99.0, right["scores"]["bleu"]["value"]),
-        "unknown_share": (None, right["scores"]["unknown_share"]["value"]),
-    }
-    assert not any(changed.values())
+    differing = {run.name: run.differing for run in runs}
+    expected = {"bleu": (99.0, right["scores"]["bleu"]["value"])}
+    assert differing == {"deacon/translation, baseline, seed 1": expected, "deacon/translation, direct-8, seed 1": {}}
+    assert [run.renewed for run in runs] == [1, 0]  # the share of unknown words was not stored
     for run in runs:
         run.write()
     assert read_json(path) == right
@@ -74,7 +72,7 @@ def test_what_cannot_be_scored_is_named(path, spoil, message):
 
 def test_outputs_of_a_method_whose_code_has_changed_are_scored(path):
     of_another_run(path, read_json(path)["data"]["content"])
-    assert [run.changed for run in rescore("tiny")] == [{}, {}]
+    assert [run.differing for run in rescore("tiny")] == [{}, {}]
 
 
 def test_runs_whose_data_or_code_has_changed_are_named(finished, path):

@@ -41,7 +41,7 @@ def test_scores_that_outputs_no_longer_have_are_shown_and_kept_where_asked_for(f
     headdiv = CliRunner()
     assert headdiv.invoke(cli, ["check", "--profile", "tiny", "--no-scores"]).exit_code == 0
     found = headdiv.invoke(cli, ["check", "--profile", "tiny"])
-    assert "outputs of 1 stored runs score otherwise today; --write" in str(found.exception)
+    assert "1 scores of stored outputs are others today; --write" in str(found.exception)
     assert ["99.0000", f"{right['scores']['bleu']['value']:.4f}"] == found.output.splitlines()[1].split()[-2:]
     assert headdiv.invoke(cli, ["check", "--profile", "tiny", "--write"]).exit_code == 0
     assert read_json(path) == right

@@ -5,11 +5,9 @@ import pytest
 from reported import metrics, put, worked_out, write_profile
 
 from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.experiments.results import with_results
 from headdiv.companion.report import figures, tables
 from headdiv.companion.report.families import design_of, families_of, scores_in_common, slope_weights
 from headdiv.companion.report.groups import by_variant
-from headdiv.companion.report.outcomes import outcomes, summary_text
 from headdiv.core.errors import DataError
 
 EXPERIMENT = "deacon/regulariser"
@@ -95,21 +93,6 @@ def test_a_row_whose_score_varies_far_more_is_named_beside_the_score():
     assert [gains["Direct-8", str(level)].freedom for level in LEVELS] == [14, 2, 14]
     notes = " ".join(tables.table_data("p", EXPERIMENT).said)
     assert "Student's intervals, which are not simultaneous: Direct-8, dropout 0.2 (BLEU)." in notes
-
-
-def test_the_summary_has_the_best_difference_at_the_same_dropout_and_no_other_score():
-    losses = store()
-    (found,) = outcomes("p", with_results("p"))
-    expected = sum(losses["direct-8"][seed] - losses["baseline"][seed] for seed in (4, 5, 6)) / 3
-    assert found.best.label == "Direct-8, dropout 0.1"
-    assert found.best.difference.mean == pytest.approx(expected)
-    said = found.versus_baseline()
-    assert said.startswith("−0.0")
-    assert said.endswith(" against the Transformer with the same dropout, better")
-    assert found.shown_baseline() == "–"
-    (line,) = [line for line in summary_text("p").splitlines() if line.startswith(EXPERIMENT)]
-    assert [part.strip() for part in line.split("  ") if part][2] == "–"
-    assert said in line
 
 
 def test_the_table_has_models_differences_and_interactions():

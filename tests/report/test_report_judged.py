@@ -4,9 +4,7 @@ import pytest
 from reported import metrics, put, worked_out, write_profile
 
 from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.experiments.results import with_results
 from headdiv.companion.report import figures
-from headdiv.companion.report.outcomes import outcomes, summary_text
 from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import ConfigError
 
@@ -65,18 +63,13 @@ def test_nothing_is_judged_before_all_trainings_are_there(project, but, seeds):
     data, said = table_data("p", EXPERIMENT), f"Not judged yet: {6 * len(seeds) - len(but)} of 24 runs are stored."
     assert data.said[0] == said
     assert not any("Verdict" in table for table in data.tables.values())
-    (outcome,) = outcomes("p", with_results("p"))
-    assert (outcome.finding(), outcome.sentences(), outcome.best) == (said, "", None)
-    assert "not judged yet" in summary_text("p")
     forest = figures.draw("headtohead_tuned_forest", "p")
     assert said in forest.get_suptitle()
     assert forest.legends[0].get_texts()[1].get_text() == "not judged yet"
 
 
-def test_the_outcome_and_the_forest_have_the_verdict_of_the_loss(project):
+def test_the_forest_has_the_verdict_of_the_loss(project):
     store(project)
-    (outcome,) = outcomes("p", with_results("p"))
-    assert (outcome.measure, outcome.best.label) == ("Lowest validation loss", "DEACON, direct, m = 8")
     legend = [text.get_text() for text in figures.draw("headtohead_tuned_forest", "p").legends[0].get_texts()]
     assert legend[1:4] == ["better", "worse", "as good (equivalence test, 5 %)"]
 
@@ -121,5 +114,3 @@ def test_without_the_transformer_there_are_scores_and_no_verdicts(project):
     arms, against, _ = table_data("p", EXPERIMENT).tables.values()
     assert len(arms) == 5
     assert set(against["Verdict"]) == {"–"}
-    (outcome,) = outcomes("p", with_results("p"))
-    assert outcome.baseline is None

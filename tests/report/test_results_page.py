@@ -2,6 +2,7 @@
 
 import csv
 import re
+import runpy
 from functools import cache
 
 import pytest
@@ -257,3 +258,11 @@ def test_how_often_translations_of_iwslt_repeat_themselves():
     assert ends == ["4.9", "5.3", "7.5"]
     said = "In {} to {} % of the Transformer's outputs, and up to {} % of the others'"
     assert said.format(*ends) in in_one_line("docs/appendix.md")
+
+
+def test_the_readmes_picture_of_the_finding_has_a_row_for_each_arm_in_both_panels(monkeypatch):
+    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
+    axes = runpy.run_path(str(ROOT / "scripts" / "readme_figures.py"))["draw_finding"]().axes
+    rows = [label.get_text() for label in axes[0].get_yticklabels()]
+    assert [len(rows), len(axes)] == [5, 2]
+    assert "DEACON, direct, m = 8" in rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,14 +30,16 @@ class Rescored:
     """A stored run with the scores that its outputs have today.
 
     Attributes:
-        changed: by name of the score: what was stored (None: nothing) and what the outputs give now.
+        differing: scores with another value than the stored one, by name: that and today's.
+        renewed: how many more are not stored yet, or have another signature.
         metrics: with today's scores.
         outputs: with today's counts.
     """
 
     name: str
     path: Path
-    changed: dict[str, tuple[float | None, float]]
+    differing: dict[str, tuple[float, float]]
+    renewed: int
     metrics: dict[str, Any]
     outputs: StoredOutputs
 
@@ -73,15 +76,14 @@ def _rescored(config: RunConfig, path: Path, profile: str) -> Rescored:
         raise DataError(f"{path.with_name(FILE)}: {error}; {remedy(path, profile)}") from None
     metrics = read_json(path)
     kept = metrics["scores"]
-    changed = {
-        name: (kept[name]["value"] if name in kept else None, score["value"])
-        for name, score in scores.items()
-        if kept.get(name) != score
-    }
+    changed = [name for name, score in scores.items() if kept.get(name) != score]
+    values = {name: (kept[name]["value"], scores[name]["value"]) for name in changed if name in kept}
+    differing = {name: pair for name, pair in values.items() if not math.isclose(*pair)}
     if changed and (counts := task.sentence_counts(run, list(outputs.test))) is not None:
         outputs = outputs.model_copy(update={"counts": counts.tolist()})
     in_order = {name: scores.get(name, score) for name, score in kept.items()} | scores
-    return Rescored(stored.name, path, changed, metrics | {"scores": in_order}, outputs)
+    renewed = len(changed) - len(differing)
+    return Rescored(stored.name, path, differing, renewed, metrics | {"scores": in_order}, outputs)
 
 
 def _further_scores(stored: RunResult, outputs: StoredOutputs, name: str, run: Run) -> dict[str, Score]:
