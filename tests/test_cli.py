@@ -335,6 +335,18 @@ def test_claims_are_printed_counted_and_filtered(project, headdiv_says):
     assert ["all", str(len(result)), str(len(result))] in [line.split() for line in lines]
 
 
+def test_names_are_listed_those_of_the_profile_alone(project, headdiv_says):
+    status, out, err = headdiv_says("list", "--profile", "tiny")
+    names = dict(line.split(": ") for line in out.splitlines())
+    assert (status, err) == (0, "")
+    assert names[EXPERIMENT] == "baseline, direct-8"
+    assert names["tables"] == EXPERIMENT
+    assert "deacon_figure6" in names["figures"].split(", ")
+    assert not any(name.startswith("mhr") for name in names["figures"].split(", "))
+    assert "deacon" in names["methods"].split(", ")
+    assert "multi30k" in names["data sets"].split(", ")
+
+
 def test_what_the_workflow_alone_calls_is_not_listed(headdiv_says):
     commands = {line.split()[0] for line in headdiv_says("--help")[1].partition("Commands:")[2].splitlines() if line}
     assert {"train", "check", "claims"} <= commands
