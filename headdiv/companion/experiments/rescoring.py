@@ -80,7 +80,7 @@ def _rescored(config: RunConfig, path: Path, profile: str) -> Rescored:
     values = {name: (kept[name]["value"], scores[name]["value"]) for name in changed if name in kept}
     differing = {name: pair for name, pair in values.items() if not math.isclose(*pair)}
     if changed and (counts := task.sentence_counts(run, list(outputs.test))) is not None:
-        outputs = outputs.model_copy(update={"counts": counts.tolist()})
+        outputs = outputs.model_copy(update={"counts": [tuple(row) for row in counts.tolist()]})
     in_order = {name: scores.get(name, score) for name, score in kept.items()} | scores
     renewed = len(changed) - len(differing)
     return Rescored(stored.name, path, differing, renewed, metrics | {"scores": in_order}, outputs)
