@@ -119,7 +119,7 @@ def list_names(profile: str) -> None:
     from headdiv.companion.data.public_sets import load_registry
     from headdiv.companion.experiments.pipeline import products
     from headdiv.companion.experiments.profiles import Runs
-    from headdiv.methods.options import OPTIONS
+    from headdiv.methods import METHODS
 
     runs = Runs(profile)
     tables, figures = products(runs)
@@ -128,7 +128,7 @@ def list_names(profile: str) -> None:
         say_prose(f"{experiment}: {', '.join(dict.fromkeys(run.variant for run in runs.planned(experiment)))}")
     say_prose(f"tables: {', '.join(name.replace('_', '/', 1) for name in tables)}")
     say_prose(f"figures: {', '.join(figures)}")
-    say_prose(f"methods: {', '.join(OPTIONS)}")
+    say_prose(f"methods: {', '.join(METHODS)}")
     say_prose(f"data sets: {', '.join(load_registry())}")
 
 
