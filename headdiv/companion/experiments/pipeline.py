@@ -164,14 +164,16 @@ def make_plan(profile: str) -> Plan:
         name = run_name(config)
         if arm := tuned.get(config.experiment, {}).get(config.variant):
             name = f"{arm} {config.seed}"
-        besides = config.data.scored_besides()
-        decisive = short_hash([name, config.decode.model_dump(mode="json"), *[besides] * bool(besides)])
-        runs[config.experiment].append(PlannedRun(config.variant, config.seed, decisive))
+        decides = [name, config.decode.model_dump(mode="json")]
+        if further_tests := config.data.scored_besides():
+            decides.append(further_tests)
+        runs[config.experiment].append(PlannedRun(config.variant, config.seed, short_hash(decides)))
     tables, figures = products(known)
     papers = {name: load_paper(name) for name in known.papers()}
     # What tables and figures show besides their paper's file and runs: code of one's own, and what caution leaves out.
     besides = [checksum(paths.home() / plugin) for plugin in known.profile.plugins]
-    besides += ["cautious"] * known.profile.cautious
+    if known.profile.cautious:
+        besides.append("cautious")
     return Plan(
         profile=profile,
         name=known.name,
@@ -199,15 +201,16 @@ def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
         of = next((f", {end[1:]}" for end in (OF_TUNING, OF_PRUNING) if table.endswith(end)), "")
         caption = f"{(about or task).table}{of}. {(about or task).title}"
         paper = experiment.partition("/")[0]
-        reads = (OUTPUTS,) if table == experiment and task.compares_outputs else ()
-        reads += (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
+        reads = (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
+        if table == experiment and task.compares_outputs:
+            reads = (OUTPUTS,)
         tables[table.replace("/", "_")] = Product(paper, known.of_one_model(experiment), caption, reads)
     by_epoch = {config.experiment for config in configs if config.train.epoch_heads}
     configured = [(config.experiment, config.variant) for config in configs]
     for name, entry in figures_of(configured, by_epoch, pruned).items():
         shown = [one for one in entry.experiments_in(known.experiments()) if not entry.of_importance or one in pruned]
         shown = list(dict.fromkeys(one for experiment in shown for one in known.of_one_model(experiment)))
-        figures[name] = Product(entry.paper, shown, entry.caption, (IMPORTANCE,) * entry.of_importance)
+        figures[name] = Product(entry.paper, shown, entry.caption, (IMPORTANCE,) if entry.of_importance else ())
     return tables, figures
 
 

@@ -101,15 +101,14 @@ def round_trip(joined: Sequence[str], references: Sequence[str], lowercase: bool
             for text, reference in pairs
             if tokens(text) != tokens(reference)
         ]
-        named = ", ".join(word[:LONGEST_NAME] for word, _ in Counter(chain(*lost)).most_common(NAMED_WORDS))
-        what = f"{len(lost):,} of {len(references):,} do not come back as they were ({named})"
-        what = what if lost else "none has four tokens"
+        what, remedy = "none has four tokens", ""
+        if lost:
+            named = ", ".join(word[:LONGEST_NAME] for word, _ in Counter(chain(*lost)).most_common(NAMED_WORDS))
+            what = f"{len(lost):,} of {len(references):,} do not come back as they were ({named})"
+            remedy = "; data.tokenizer: lossless keeps text as it is"
         signature += f": {what}"
         log.warning(
-            "references, tokenised and joined again as outputs are, have a BLEU of %.2f: %s%s",
-            value,
-            what,
-            "; data.tokenizer: lossless keeps text as it is" * bool(lost),
+            "references, tokenised and joined again as outputs are, have a BLEU of %.2f: %s%s", value, what, remedy
         )
     return score(value, "0 to 100", signature)
 
