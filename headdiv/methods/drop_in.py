@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from headdiv.core.arguments import must_be, must_be_number
+from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError
 from headdiv.core.modules import Holder
 from headdiv.core.tensors import equal, one_to_autograd
@@ -51,6 +51,17 @@ class _NoFastPath:
         return NotImplemented
 
 
+@dataclass(frozen=True)
+class Rows:
+    """The arguments of a forward pass: T rows of real queries, T' of real keys, and the layout of both."""
+
+    queries: Tensor  # (T, D)
+    memory: Tensor | None  # (T', D); keys and values side by side where they differ; None: the queries
+    layout: AttentionLayout
+    real: Tensor | None  # (B, N), False for queries that are padding; None: there is none
+    batched: bool  # whether the arguments had a batch dimension
+
+
 class MultiheadAttention(nn.Module):
     """A method's attention module with torch's interface. Padding is left out of the computation.
 
@@ -65,13 +76,10 @@ class MultiheadAttention(nn.Module):
             heads.
         dropout: fraction of the attention weights that are dropped in training.
         bias: whether query, key and value projections have one; the output always has one.
-        add_bias_kv: whether a learnt key and value are added to those of the input.
-        add_zero_attn: whether a key and value of zeros are added after it.
-        kdim: width of keys, D by default.
-        vdim: width of values, D by default.
+        add_bias_kv, add_zero_attn: torch's keys beside those of the input; True is refused.
+        kdim, vdim: widths of keys and values, D by default.
         batch_first: (B, N, D) instead of torch's default (N, B, D).
-        device: where the parameters are made.
-        dtype: of the parameters.
+        device, dtype: of the parameters.
         kind: the module's kind of attention; some methods treat the kinds differently. "cross" says that padding of
             keys is not padding of queries, whatever these are; which queries are padding is known only where
             `headdiv.insert` put the module after self-attention, as in `torch.nn.TransformerDecoderLayer`.
@@ -114,13 +122,10 @@ class MultiheadAttention(nn.Module):
         super().__init__()
         if not isinstance(method, Method | Mapping | str):
             raise ConfigError(
-                "method: expected what `headdiv.make_method` returns, one object for all modules of a model, or a name "
-                f"or {{'name': …, option: value, …}}, found {method!r}"
+                f"method: found {method!r}, expected one object for all modules of a model, a name, or options"
             )
-        for name, size in (("embed_dim", embed_dim), ("num_heads", num_heads), ("kdim", kdim), ("vdim", vdim),
-                           ("layer", layer)):  # fmt: skip
-            must_be_number(name, 0 if size is None else size, whole=True)
-        must_be_number("dropout", dropout)
+        if add_bias_kv or add_zero_attn:
+            raise ValueError("add_bias_kv, add_zero_attn: expected False, since keys are those of the input alone")
         embed_dim, num_heads = int(embed_dim), int(num_heads)  # numpy's too
         _must_be_in_range(embed_dim, num_heads, dropout, kind, layer)
         self.method = method = method if isinstance(method, Method) else make_method(method)
@@ -141,16 +146,13 @@ class MultiheadAttention(nn.Module):
         made[kind] += layer is None
         if isinstance(self.attention, MultiHeadAttention):
             _initialise(self.attention)
-        if add_bias_kv or add_zero_attn or (self.kdim, self.vdim) != (embed_dim, embed_dim):
+        if (self.kdim, self.vdim) != (embed_dim, embed_dim):
             if not isinstance(self.attention, MultiHeadAttention) or any(
                 isinstance(part, SwappingMethod) for part in parts_of(method)
             ):
-                raise ValueError(
-                    f"kdim, vdim, add_bias_kv, add_zero_attn: expected None and False, since {method!r} needs one "
-                    "projection of one memory"
-                )
-            widths, width = (embed_dim, self.kdim, self.vdim), num_heads * self.attention.spec.d_head
-            self.attention.in_projection = SeparateProjections(widths, width, bias, add_bias_kv, add_zero_attn)
+                raise ValueError(f"kdim, vdim: expected None, since {method!r} needs one projection of one memory")
+            width = num_heads * self.attention.spec.d_head
+            self.attention.in_projection = SeparateProjections((embed_dim, self.kdim, self.vdim), width, bias)
         self.to(device=device, dtype=dtype)
 
     @property
@@ -183,105 +185,16 @@ class MultiheadAttention(nn.Module):
 
         Returns:
             Output, shaped like query, and weights (B, N, S), or (B, H, N, S) if they are not to be averaged, after
-            dropout; S includes the keys of add_bias_kv and add_zero_attn. Without a batch there is no B.
+            dropout. Without a batch there is no B.
 
         Raises:
-            ValueError: an argument has a different shape or type; key and value differ, and the method has one
-                projection for both; or torch traces, and the objects do not show whether query and key are equal.
+            ValueError: an argument has a different shape or type, or is nested; key and value differ, and the method
+                has one projection for both; or torch traces, and the objects do not show whether query and key are
+                equal.
         """
-        for name, x in (("query", query), ("key", key), ("value", value)):
-            must_be(name, x, Tensor, "a tensor")
-        apart, ordinary = key is not value, isinstance(self.attention, MultiHeadAttention)
-        apart = apart and (is_traced() or not equal(key, value) or (ordinary and not one_to_autograd(key, value)))
-        separate = getattr(self.attention, "in_projection", None)
-        separate = separate if isinstance(separate, SeparateProjections) else None
-        unlike = torch.is_grad_enabled() and key.requires_grad != value.requires_grad
-        if not ordinary and (apart or unlike):
-            raise ValueError(f"key and value must be the same tensor: {self.method!r} has one projection of both")
-        own = self._is_self_attention(
-            query, key, matters=key_padding_mask is not None or (is_causal and attn_mask is None)
-        )
-        options = {"need_weights": need_weights, "average_attn_weights": average_attn_weights, "is_causal": is_causal}
-        if own and query.is_nested and not apart:
-            if key_padding_mask is not None or attn_mask is not None:
-                raise ValueError("a nested tensor has no padding, and takes no masks")
-            return self._nested(query, **options)
-        if query.dim() == key.dim() == value.dim() == 2:
-            return self._one_by_one((query, key, value), key_padding_mask, attn_mask, options)
-        inputs = {"query": (query, self.embed_dim), "key": (key, self.kdim), "value": (value, self.vdim)}
-        for (name, (x, width)), word in zip(inputs.items(), ("embed_dim", "kdim", "vdim"), strict=True):
-            if x.dim() != 3:
-                raise ValueError(f"{name} must have three dimensions, or two as the others do, found {x.dim()}")
-            if x.shape[2] != width:
-                raise ValueError(f"{name} must have the width {word} = {width}, found {x.shape[2]}")
-        if not self.batch_first:
-            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        (B, N, D), S = query.shape, key.shape[1]
-        if key.shape[0] != B:
-            raise ValueError(f"query and key must have one batch size, found {B} and {key.shape[0]}")
-        if value.shape[:2] != key.shape[:2]:
-            raise ValueError(
-                f"key and value must have one shape, found {tuple(key.shape[:2])} and {tuple(value.shape[:2])}"
-            )
-        if is_causal and attn_mask is None:
-            if not own:
-                raise ValueError("is_causal needs attn_mask where query is not key: which keys are later is not known")
-            attn_mask = torch.ones(N, N, dtype=torch.bool, device=query.device).triu(1)
-
-        # Without masks one zero stands for all: (B, 1, N, S) is written nowhere.
-        mask, slots = query.new_zeros(1, 1, 1, 1).expand(1, 1, N, S), self.attention.head_slots
-        if attn_mask is not None:
-            added = added_mask("attn_mask", attn_mask, [(N, S), (B * slots, N, S)], query.dtype)
-            mask = mask + (added if added.dim() == 2 else added.view(B, slots, N, S))
-        extra = 0 if separate is None else separate.extra
-        keys = queries = full_side(B, S, query.device)
-        real = asking = None  # (B, S) and (B, N) without padding; None: all
-        if key_padding_mask is not None:
-            padding = added_mask("key_padding_mask", key_padding_mask, [(B, S)], query.dtype)
-            mask, real = mask + padding[:, None, None, :], padding.detach() != -torch.inf
-            asking = real if own else None
-            if self._lays_out():
-                keys = queries = padded_side(real)
-        if not own:
-            queries = full_side(B, N, query.device)
-            before = self._lays_out() and self._queries_before()
-            if before and before.sentences.shape == (B, N):
-                queries, asking = before, before.sentences >= 0
-        elif self._lays_out():
-            self.query_side = None if queries.full else queries
-        if asking is not None and (key_padding_mask is not None or attn_mask is not None):
-            # Padded slots are not queries: what they see has no effect, but it must be finite.
-            mask = mask.masked_fill(~asking[:, None, :, None], 0.0)
-        if extra:
-            there = torch.ones(B, S, dtype=torch.bool, device=query.device) if keys.full else keys.sentences >= 0
-            keys, mask, S = padded_side(F.pad(there, (0, extra), value=True)), F.pad(mask, (0, extra)), S + extra
-
-        dropped: list[Tensor] = []
-        dropout = self.dropout if self.training else 0.0
-        layout = AttentionLayout(queries, keys, mask.expand(B, -1, N, S), dropout, dropped if need_weights else None)
-        rows = real_rows(query, queries)
-        if separate is not None:
-            memory = real_rows(separate.joined(key, value), keys)
-        elif apart:
-            memory = real_rows(torch.cat([key, value], dim=2), keys)
-        else:
-            memory = None if own and one_to_autograd(query, key) else real_rows(key, keys)
-        weights = None
-        if need_weights:
-            with record_heads(self) as records:
-                output = self.attention(rows, memory, layout)
-            weights = dropped[-1] if dropped else records[0].weights
-            if asking is not None:
-                weights = weights * asking[:, None, :, None]
-            weights = weights.mean(dim=1) if average_attn_weights else weights
-        else:
-            output = self.attention(rows, memory, layout)
-        if not queries.full:
-            output = output.new_zeros(B * N, D).index_copy(0, queries.slots, output)
-        output = output.view(B, N, D)
-        if asking is not None:
-            output = output * asking[:, :, None]
-        return (output if self.batch_first else output.transpose(0, 1)), weights
+        rows = self._to_rows(query, key, value, key_padding_mask, attn_mask, is_causal)
+        output, weights = self._attend(rows, need_weights)
+        return self._as_given(output, weights, rows, average_attn_weights)
 
     if TYPE_CHECKING:  # nn.Module's own says nothing of arguments and results
 
@@ -298,15 +211,105 @@ class MultiheadAttention(nn.Module):
         ) -> tuple[Tensor, Tensor | None]:
             """See `forward`."""
 
-    def _lays_out(self) -> bool:
-        """Whether padding is left out; in traces, whose shapes should not depend on data, only if it acts on others."""
-        return not is_traced() or (self.training and not (self.attention.rowwise and not self.attention.recorders))
+    def _to_rows(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None,
+        attn_mask: Tensor | None,
+        is_causal: bool,
+    ) -> Rows:
+        """The arguments of `forward` as rows of real queries and keys, and one mask between them."""
+        for name, x in (("query", query), ("key", key), ("value", value)):
+            must_be(name, x, Tensor, "a tensor")
+            if x.is_nested:
+                raise ValueError(f"{name}: found a nested tensor, expected one with padding and key_padding_mask")
+        two_memories = self._two_memories(key, value)
+        own = self._is_self_attention(
+            query, key, matters=key_padding_mask is not None or (is_causal and attn_mask is None)
+        )
+        one_memory = own and not two_memories and one_to_autograd(query, key)
+        batched = not query.dim() == key.dim() == value.dim() == 2
+        if not batched:
+            query, key, value = (x.unsqueeze(0) for x in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
+        elif not self.batch_first:
+            query, key, value = (x.transpose(0, 1) for x in (query, key, value))
+        self._must_fit(query, key, value)
+        N, S = query.shape[1], key.shape[1]
+        if is_causal and attn_mask is None:
+            if not own:
+                raise ValueError("is_causal needs attn_mask where query is not key: which keys are later is not known")
+            attn_mask = torch.ones(N, N, dtype=torch.bool, device=query.device).triu(1)
+        layout, real = self._layout(query, S, own, key_padding_mask, attn_mask)
+        memory = None if one_memory else real_rows(torch.cat([key, value], dim=2) if two_memories else key, layout.keys)
+        return Rows(real_rows(query, layout.queries), memory, layout, real, batched)
 
-    def _queries_before(self) -> PackedLayout | None:
-        """The queries of the self-attention that comes before, if they are known."""
-        before = None if self.holder is None else self.holder.module.self_attn
-        side = getattr(before, "query_side", None)
-        return side if side is not None and before._lays_out() else None
+    def _layout(
+        self, query: Tensor, S: int, own: bool, key_padding_mask: Tensor | None, attn_mask: Tensor | None
+    ) -> tuple[AttentionLayout, Tensor | None]:
+        """The layout of query (B, N, D) and S keys, its own or a memory's; and which of (B, N) are real, None: all."""
+        B, N, _ = query.shape
+        # Without masks one zero stands for all: (B, 1, N, S) is written nowhere.
+        mask, slots = query.new_zeros(1, 1, 1, 1).expand(1, 1, N, S), self.attention.head_slots
+        if attn_mask is not None:
+            added = added_mask("attn_mask", attn_mask, [(N, S), (B * slots, N, S)], query.dtype)
+            mask = mask + (added if added.dim() == 2 else added.view(B, slots, N, S))
+        keys, real_keys = full_side(B, S, query.device), None
+        if key_padding_mask is not None:
+            padding = added_mask("key_padding_mask", key_padding_mask, [(B, S)], query.dtype)
+            mask, real_keys = mask + padding[:, None, None, :], padding.detach() != -torch.inf
+            keys = padded_side(real_keys) if self._leaves_padding_out() else keys
+        queries, real_queries = (keys, real_keys) if own else self._queries(B, N, query.device)
+        if own and self._leaves_padding_out():
+            self.query_side = None if queries.full else queries
+        if real_queries is not None and (key_padding_mask is not None or attn_mask is not None):
+            # Padded slots are not queries: what they see has no effect, but it must be finite.
+            mask = mask.masked_fill(~real_queries[:, None, :, None], 0.0)
+        dropout = self.dropout if self.training else 0.0
+        return AttentionLayout(queries, keys, mask.expand(B, -1, N, S), dropout), real_queries
+
+    def _attend(self, rows: Rows, need_weights: bool) -> tuple[Tensor, Tensor | None]:
+        """The method's attention on rows: (T, D), and weights (B, H, N, S) after dropout, 0 for padded queries."""
+        if not need_weights:
+            return self.attention(rows.queries, rows.memory, rows.layout), None
+        with record_heads(self) as records:
+            output = self.attention(rows.queries, rows.memory, rows.layout)
+        weights = rows.layout.dropped[-1] if rows.layout.dropped else records[0].weights
+        return output, weights if rows.real is None else weights * rows.real[:, None, :, None]
+
+    def _as_given(
+        self, output: Tensor, weights: Tensor | None, rows: Rows, average: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Output (T, D) in the shape of query, 0 for padded queries; weights as torch has them."""
+        queries, (B, N) = rows.layout.queries, rows.layout.queries.sentences.shape
+        if not queries.full:
+            output = output.new_zeros(B * N, self.embed_dim).index_copy(0, queries.slots, output)
+        output = output.view(B, N, self.embed_dim)
+        if rows.real is not None:
+            output = output * rows.real[:, :, None]
+        if weights is not None and average:
+            weights = weights.mean(dim=1)
+        if not rows.batched:
+            return output.squeeze(0), None if weights is None else weights.squeeze(0)
+        return output if self.batch_first else output.transpose(0, 1), weights
+
+    def _two_memories(self, key: Tensor, value: Tensor) -> bool:
+        """Whether keys and values are projected from rows of their own.
+
+        Raises:
+            ValueError: they are, or they have different gradients, and the method has one projection of both.
+        """
+        ordinary = isinstance(self.attention, MultiHeadAttention)
+        if ordinary and isinstance(self.attention.in_projection, SeparateProjections):
+            return True
+        apart = key is not value
+        apart = apart and (is_traced() or not equal(key, value) or (ordinary and not one_to_autograd(key, value)))
+        unlike = torch.is_grad_enabled() and key.requires_grad != value.requires_grad
+        if not ordinary and (apart or unlike):
+            raise ValueError(f"key and value must be the same tensor: {self.method!r} has one projection of both")
+        return apart
 
     def _is_self_attention(self, query: Tensor, key: Tensor, matters: bool) -> bool:
         """Whether query and key are the same; without key masks it makes no difference and is not checked."""
@@ -322,29 +325,34 @@ class MultiheadAttention(nn.Module):
             )
         return equal(query, key)
 
-    def _one_by_one(
-        self,
-        inputs: tuple[Tensor, Tensor, Tensor],
-        padding: Tensor | None,
-        mask: Tensor | None,
-        options: dict[str, bool],
-    ) -> tuple[Tensor, Tensor | None]:
-        """For inputs without a batch: (N, D), (S, kdim), (S, vdim)."""
-        at = 0 if self.batch_first else 1
-        batched = {id(x): x.unsqueeze(at) for x in inputs}  # what was one tensor stays one
-        output, weights = self(
-            *(batched[id(x)] for x in inputs), None if padding is None else padding[None], attn_mask=mask, **options
-        )
-        return output.squeeze(at), None if weights is None else weights.squeeze(0)
+    def _must_fit(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """Raise a ValueError where a shape is wrong, or they do not go together."""
+        inputs = {"query": (query, self.embed_dim), "key": (key, self.kdim), "value": (value, self.vdim)}
+        for (name, (x, width)), word in zip(inputs.items(), ("embed_dim", "kdim", "vdim"), strict=True):
+            if x.dim() != 3:
+                raise ValueError(f"{name} must have three dimensions, or two as the others do, found {x.dim()}")
+            if x.shape[2] != width:
+                raise ValueError(f"{name} must have the width {word} = {width}, found {x.shape[2]}")
+        if key.shape[0] != query.shape[0]:
+            raise ValueError(f"query and key must have one batch size, found {query.shape[0]} and {key.shape[0]}")
+        if value.shape[:2] != key.shape[:2]:
+            raise ValueError(
+                f"key and value must have one shape, found {tuple(key.shape[:2])} and {tuple(value.shape[:2])}"
+            )
 
-    def _nested(self, x: Tensor, **options: bool) -> tuple[Tensor, Tensor | None]:
-        """Self-attention of a nested tensor, which a preceding torch layer may pass on; the result is nested too."""
-        parts = x.unbind()
-        lengths = torch.tensor([len(part) for part in parts], device=x.device)
-        padded = nn.utils.rnn.pad_sequence(parts, batch_first=True)
-        padding = torch.arange(padded.shape[1], device=x.device) >= lengths[:, None]
-        output, weights = self(padded, padded, padded, padding, **options)
-        return torch.nested.as_nested_tensor([y[: len(part)] for part, y in zip(parts, output, strict=True)]), weights
+    def _leaves_padding_out(self) -> bool:
+        """Whether padding gets no row; in traces, whose shapes should not depend on data, only if it acts on others."""
+        return not is_traced() or (self.training and not (self.attention.rowwise and not self.attention.recorders))
+
+    def _queries(self, B: int, N: int, device: torch.device) -> tuple[PackedLayout, Tensor | None]:
+        """Queries that are not the keys, and which of (B, N) are real where the self-attention before says it."""
+        before = None if self.holder is None else self.holder.module.self_attn
+        side = getattr(before, "query_side", None)
+        if side is None or side.sentences.shape != (B, N):
+            return full_side(B, N, device), None
+        if not (self._leaves_padding_out() and before._leaves_padding_out()):
+            return full_side(B, N, device), None
+        return side, side.sentences >= 0
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Under torch's names or our own; where torch's output has no bias, ours is zero."""

@@ -98,7 +98,6 @@ class Cache:
     """Keys and values of one attention module, (n, G, S, K) each."""
 
     dropout: ClassVar[None] = None  # of the weights: there is none in decoding
-    dropped: ClassVar[None] = None
     blind: ClassVar[None] = None  # every line sees itself, and every text has a token
 
     lines: BeamState

@@ -11,7 +11,7 @@ Letters: B sentences, T rows, R windows, N query slots and S key slots of a wind
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -82,7 +82,7 @@ class AttentionLayout:
     # Of the weights. Where it is a number, attention is computed as torch.nn.MultiheadAttention does: the mask has a
     # gradient, and only -inf excludes.
     dropout: float | None = None
-    dropped: list[Tensor] | None = None  # where weights after dropout are wanted, as torch returns them: put here
+    dropped: list[Tensor] = field(default_factory=list)  # weights after dropout, as torch returns them, are put here
 
     def written_out(self) -> Tensor:
         """The mask, even where it is only implied."""

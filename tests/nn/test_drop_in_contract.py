@@ -1,6 +1,7 @@
-"""What every method keeps in the drop-in: compiled, exported, under torch.func and activation checkpointing.
+"""The drop-in where a query sees no key, for every method; and in environments, for one method of each hook.
 
-It computes what it does otherwise; nothing is counted twice, and heads may be recorded.
+Compiled, exported, under torch.func and activation checkpointing it computes what it does otherwise; nothing is counted
+twice, and heads may be recorded.
 """
 
 import copy
@@ -17,7 +18,20 @@ from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.records import record_heads
 
 D = 16
-BATCH_STATISTICS = ("deacon", "head-scale")  # in training: buffers change, which torch.func refuses
+BATCH_STATISTICS = ("deacon",)  # in training: buffers change, which torch.func refuses
+OF_EACH_HOOK = {  # what a method changes: an example
+    "projections": {"name": "moa", "experts": 4, "k": 2},
+    "weights": {"name": "differential"},
+    "heads": {"name": "moh", "shared": 2, "k": 2},
+    "before the output": {"name": "homeostasis", "attention": "kwta", "s_att": 0.5},
+    "output stage": {"name": "deacon", "m": 2},
+    "loss": {"name": "dpp", "term": "output"},
+}
+
+
+def of_each_hook(*but):
+    chosen = [pytest.param(options, id=hook) for hook, options in OF_EACH_HOOK.items() if options["name"] not in but]
+    return pytest.mark.parametrize("options", chosen)
 
 
 def drop_in(options, training=False, **more):
@@ -84,7 +98,7 @@ def test_of_padding_alone_zeros_stay_connected_and_nothing_is_learnt(options):
 
 
 @pytest.mark.slow
-@every_method("combined", "moa")
+@of_each_hook("moa")
 def test_an_exported_module_takes_any_number_and_length_of_sentences(options):
     """Not of MoA: the number of rows that an expert serves depends on the data."""
     module, sizes = drop_in(options), {0: Dim("B", min=1, max=64), 1: Dim("N", min=1, max=64)}
@@ -94,7 +108,7 @@ def test_an_exported_module_takes_any_number_and_length_of_sentences(options):
 
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
-@every_method("combined", "moa")
+@of_each_hook("moa")
 def test_a_module_that_torch_jit_traced_takes_any_number_and_length_of_sentences(options):
     class SelfAttention(torch.nn.Module):
         def __init__(self):
@@ -112,7 +126,7 @@ def test_a_module_that_torch_jit_traced_takes_any_number_and_length_of_sentences
 
 
 @pytest.mark.slow
-@every_method("combined")
+@of_each_hook()
 def test_training_with_padding_compiles_into_one_graph(options):
     module = drop_in(options, training=True)
     torch._dynamo.reset()
@@ -128,7 +142,7 @@ def test_training_with_padding_compiles_into_one_graph(options):
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")
 @pytest.mark.parametrize(("training", "need_weights"), [(False, True), (False, False), (True, False)])
-@every_method("combined")
+@of_each_hook()
 def test_gradients_of_torch_func_are_autograds(options, need_weights, training):
     if training and options["name"] in BATCH_STATISTICS:
         pytest.skip("statistics of a batch are kept in buffers")
@@ -182,7 +196,7 @@ def step(module, method, way, record=False):
 
 
 @pytest.mark.parametrize("way", ["reentrant", "not reentrant"])
-@every_method("combined")
+@of_each_hook()
 def test_a_batch_is_counted_once(options, way):
     module = drop_in(options, training=True)
     method = module.method
@@ -190,7 +204,7 @@ def test_a_batch_is_counted_once(options, way):
     torch.testing.assert_close(step(module, method, way), expected)
 
 
-@every_method("combined")
+@of_each_hook()
 def test_heads_are_recorded_where_the_backward_pass_comes_later(options):
     module = drop_in(options, training=True)
     method = module.method

@@ -55,32 +55,6 @@ def test_options_are_keywords_too():
     for found, values in (({"m": 2}, {}), (Deacon(m=2).options, {"m": 3})):
         with pytest.raises(ConfigError, match=r"^Deacon: found .*; expected its options by name"):
             Deacon(found, **values)
-    with pytest.raises(ConfigError, match="did you mean 'deacon'"):
-        MultiheadAttention(D, H, "deacn")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_heads": 0}, "embed_dim and num_heads must be greater than 0, got 12 and 0"),
-        ({"num_heads": -3}, "must be greater than 0"),
-        ({"dropout": 2}, "dropout probability has to be between 0 and 1, but got 2"),
-        ({"kind": "bogus"}, "kind must be one of 'encoder', 'decoder', 'cross', but got 'bogus'"),
-        ({"layer": -1}, "layer must be 0 or greater, but got -1"),
-    ],
-)
-def test_arguments_out_of_range_are_value_errors_as_in_torch(options, message):
-    with pytest.raises(ValueError, match=message):
-        MultiheadAttention(**{"embed_dim": D, "num_heads": H, **options})
-
-
-@pytest.mark.parametrize(
-    "options", [{"layer": 1.5}, {"embed_dim": 12.0}, {"num_heads": "3"}, {"kdim": 2.5}, {"vdim": 2.5}]
-)
-def test_sizes_that_are_no_whole_numbers_are_named(options):
-    (name,) = options
-    with pytest.raises(TypeError, match=f"^{name}: found .*, expected a whole number"):
-        MultiheadAttention(**{"embed_dim": D, "num_heads": H, **options})
 
 
 def test_sizes_may_be_numpys():
@@ -91,14 +65,6 @@ def test_sizes_may_be_numpys():
     assert made(x, x, x)[0].shape == x.shape
     assert made.attention.spec.place == "encoder 2"
     assert type(made.embed_dim) is type(made.num_heads) is int
-
-
-@pytest.mark.parametrize("options", [{}, {"block": "kwta"}, {"attention": "kwta", "s_att": 0.5, "block": "smart"}])
-@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_what_acts_on_the_outputs_of_layers_is_refused(options, kind):
-    with pytest.raises(ValueError, match=r"outputs of layers too.*of homeostasis the option `attention` without"):
-        MultiheadAttention(D, H, {"name": "homeostasis", **options}, kind=kind)
-    MultiheadAttention(D, H, {"name": "homeostasis", "attention": "smart"}, kind=kind)
 
 
 # ---- layers
