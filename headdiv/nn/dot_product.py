@@ -6,7 +6,7 @@ Letters for shapes: T rows (real tokens), R windows, N query slots, S key slots,
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -112,73 +112,22 @@ def after_dropout(weights: Tensor, layout: AttentionLayout | Cache) -> Tensor:
     if not layout.dropout:
         return weights
     dropped = F.dropout(weights, layout.dropout)
-    if layout.dropped is not None:
-        layout.dropped.append(dropped)
+    layout.dropped.append(dropped)
     return dropped
 
 
 def into_windows(x: Tensor, side: PackedLayout, parts: int, heads: int) -> tuple[Tensor, ...]:
     """(T, parts·H·K) rows -> ``parts`` tensors (R, H, N, K); an empty slot holds some row's values."""
-    if is_traced():  # which differentiates by itself, and cannot look into the function
-        return _gather(x, side, parts, heads).unbind(0)
-    return _IntoWindows.apply(x, side, parts, heads)
+    if not side.full:
+        if not is_traced() and not x.shape[0]:  # padding throughout: an empty slot holds zeros, for want of a row
+            x = F.pad(x, (0, 0, 0, 1))
+        x = x.index_select(0, side.rows)
+    R, N = side.sentences.shape
+    K = x.shape[1] // (parts * heads)
+    return x.view(R, N, parts, heads, K).permute(2, 0, 3, 1, 4).contiguous().unbind(0)
 
 
 def out_of_windows(z: Tensor, side: PackedLayout) -> Tensor:
     """(R, H, N, K) windows -> (T, H·K) rows; empty slots are dropped."""
-    if is_traced():
-        return _scatter([z], side)
-    return _OutOfWindows.apply(z, side)
-
-
-def _gather(x: Tensor, side: PackedLayout, parts: int, heads: int) -> Tensor:
-    if not side.full:
-        x = x.index_select(0, side.rows)
-    R, N = side.sentences.shape
-    K = x.shape[1] // (parts * heads)
-    return x.view(R, N, parts, heads, K).permute(2, 0, 3, 1, 4).contiguous()  # (parts, R, H, N, K)
-
-
-def _scatter(parts: Sequence[Tensor], side: PackedLayout) -> Tensor:
-    """(R, H, N, K) each -> (T, parts·H·K), in one pass over memory."""
-    R, H, N, K = parts[0].shape
-    x = parts[0].new_empty(R, N, len(parts), H, K)
-    for i, part in enumerate(parts):
-        x[:, :, i] = part.transpose(1, 2)
-    x = x.view(R * N, len(parts) * H * K)
+    x = z.transpose(1, 2).flatten(0, 1).flatten(1)  # (R·N, H·K)
     return x if side.full else x.index_select(0, side.slots)
-
-
-class _IntoWindows(torch.autograd.Function):
-    """A gather whose backward pass is a gather too: an empty slot is masked, so its gradient is zero.
-
-    Autograd's own would be a scatter-add, many times slower.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, side: PackedLayout, parts: int, heads: int) -> tuple[Tensor, ...]:
-        ctx.side = side
-        if not x.shape[0] and not side.full:  # padding throughout: an empty slot holds zeros, for want of a row
-            x = x.new_zeros(1, x.shape[1])
-        return _gather(x, side, parts, heads).unbind(0)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        return _scatter(grads, ctx.side), None, None, None
-
-
-class _OutOfWindows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, side: PackedLayout) -> Tensor:
-        ctx.side, ctx.heads = side, z.shape[1]
-        return _scatter([z], side)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        side = ctx.side
-        if side.full:
-            return _gather(grad, side, 1, ctx.heads)[0], None
-        R, N = side.sentences.shape
-        spread = grad.new_zeros(R * N, grad.shape[1])
-        spread[side.slots] = grad
-        return spread.view(R, N, ctx.heads, grad.shape[1] // ctx.heads).transpose(1, 2).contiguous(), None
