@@ -1,7 +1,7 @@
 """The heads of any model with attention that headdiv built: recorded, measured, masked, ranked, edited, removed.
 
 heads = headdiv.ModelHeads(model)
-heads.to_frame(batches)  # a row for each head
+heads.table(batches)  # a row for each head
 order = headdiv.pretrained.least_important_first(heads.importance(batches, loss))
 heads.pruning_curve(lambda: accuracy(model), order)
 with heads.patched({("encoder 1", 3): other.outputs[:, 2]}):  # from another run's record
@@ -32,7 +32,6 @@ from headdiv.analysis.masking import (
     pruning_steps,
 )
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, HeadComparison, Observed, compare_heads
-from headdiv.core.arguments import must_be, read_through
 from headdiv.core.errors import DataError
 from headdiv.core.precision import at_least_float32
 from headdiv.core.tracing import uncompiled
@@ -107,7 +106,7 @@ class ModelHeads:
             special: token numbers that are not words, which measures leave out; where batches have token numbers.
         """
         with evaluating(self.model):
-            for batch in read_through("batches", batches):
+            for batch in batches:
                 with self.record() as records:
                     self.run(batch)
                 yield Observed(list(records), self._special(records, batch, special))
@@ -143,10 +142,6 @@ class ModelHeads:
         """A row for each head; see `head_table`."""
         return head_table(self.measures(batches, special))
 
-    def to_frame(self, batches: Iterable[Any], special: Sequence[int] = ()) -> pd.DataFrame:
-        """`table`, under the name usual with pandas."""
-        return self.table(batches, special)
-
     # ---- masking and editing
 
     def masked(self, masks: Masks) -> contextlib.AbstractContextManager[None]:
@@ -157,23 +152,17 @@ class ModelHeads:
         """While open, these heads (module, number from 1) are masked."""
         return self.masked(masks_without(self.model, gone))
 
-    def ablate(self, gone: Sequence[Head]) -> contextlib.AbstractContextManager[None]:
-        """`without`, under the name used in the literature."""
-        return self.without(gone)
-
     @contextlib.contextmanager
     def edited(self, edits: Mapping[str, Edit]) -> Iterator[None]:
         """While open, a function for each module replaces its heads' outputs: (T, H, K) -> (T, H, K).
 
         It is called as ``edit(outputs, queries)``, with the layout that says which token each row is.
         """
-        must_be("edits", edits, Mapping, "a function by attention module")
         modules = {module.spec.place: module for module in self.modules}
         if unknown := [place for place in edits if place not in modules]:
             raise DataError(f"the model has no attention {unknown[0]!r}; there are: {', '.join(modules)}")
         with uncompiled(), contextlib.ExitStack() as stack:
             for place, edit in edits.items():
-                must_be(f"edits[{place!r}]", edit, Callable, "a function of outputs and queries")
                 stack.callback(modules[place].edit_heads(edit).remove)
             yield
 
@@ -185,11 +174,9 @@ class ModelHeads:
         Raises:
             DataError: a head is not there.
         """
-        must_be("outputs", outputs, Mapping, "a tensor by head, such as ('encoder 1', 3)")
         masks_without(self.model, list(outputs))
         by_place: dict[str, dict[int, Tensor]] = {}
         for (place, head), given in outputs.items():
-            must_be(f"outputs[{place!r}, {head}]", given, Tensor, "a tensor")
             by_place.setdefault(place, {})[head - 1] = given
         return self.edited({place: _replacing(place, each) for place, each in by_place.items()})
 
@@ -219,7 +206,7 @@ class ModelHeads:
         """
         sums, examples = {place: torch.zeros(count) for place, count in self.counts.items()}, 0
         with evaluating(self.model), torch.enable_grad():
-            for batch in read_through("batches", batches):
+            for batch in batches:
                 masks: dict[str, Tensor] = {}
                 with self.edited({place: _multiplying(masks, place) for place in sums}):
                     found = loss(self.run(batch))

@@ -12,14 +12,12 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from numbers import Integral
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from headdiv.core import progress
-from headdiv.core.arguments import listed, must_be, must_be_number, numbers
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import uncompiled
 from headdiv.nn.records import HeadModule, attention_modules, keyed_by_place
@@ -69,14 +67,9 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
         ConfigError: it is opened within compiled code.
     """
     modules = _modules(model)
-    must_be("masks", masks, Mapping, "a number for each head, by attention module")
     for place, mask in masks.items():
         if place not in modules:
             raise DataError(f"the model has no attention {place!r}; there are: {', '.join(modules)}")
-        if not isinstance(mask, Tensor):
-            mask = numbers(f"masks[{place!r}]", mask)
-        elif mask.dim() != 1:
-            raise DataError(f"masks[{place!r}]: found the shape {tuple(mask.shape)}, expected a number for each head")
         if len(mask) != modules[place].head_slots:
             raise DataError(f"{place} has {modules[place].head_slots} heads, found a mask of {len(mask)} numbers")
     with uncompiled(), contextlib.ExitStack() as stack:
@@ -88,12 +81,10 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
 
 def _pairs(heads: Sequence[Head]) -> list[Head]:
     """The heads as tuples. Raises a DataError for anything else, such as a `HeadChange`, which gives no order."""
-    heads = listed("heads", heads, object, "pairs such as ('encoder 1', 3)")
-    for one in heads:
-        pair = isinstance(one, tuple | list) and len(one) == 2
-        if not (pair and isinstance(one[0], str) and isinstance(one[1], Integral)):
+    for head in heads:
+        if len(head) != 2:
             raise DataError(
-                f"heads: found {one!r}, expected pairs such as ('encoder 1', 3): "
+                f"heads: found {head!r}, expected pairs such as ('encoder 1', 3): "
                 "`headdiv.pretrained.least_important_first` makes them of scores"
             )
     return [(place, head) for place, head in heads]
@@ -142,7 +133,6 @@ def masking_changes(model: nn.Module, measures: Sequence[Measure], gone: Sequenc
 
 def least_important_first(importance: Sequence[HeadChange]) -> list[Head]:
     """The heads in the order in which they are pruned; those without which the metric is NaN come last."""
-    importance = listed("importance", importance, HeadChange, "what `ModelHeads.importance` gives")
     ordered = sorted(importance, key=lambda each: (math.isnan(each.change), each.change))
     return [(each.place, each.head) for each in ordered]
 
@@ -154,7 +144,6 @@ def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[t
         DataError: there are fewer than one step, or a head of ``order`` is not there, not a pair, or named twice.
     """
     order = _pairs(order)
-    must_be_number("steps", steps, whole=True)
     if steps < 1:
         raise DataError(f"steps: {steps}, expected 1 at least")
     twice = [f"{place} {head}" for (place, head), count in Counter(order).items() if count > 1]

@@ -17,9 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core import distributed
-from headdiv.core.arguments import must_be, must_be_number, read_through
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.core.tensors import must_be_tensor
 from headdiv.core.tracing import no_second_derivative
 from headdiv.nn.packing import PackedLayout
 from headdiv.nn.records import HeadRecord, attention_modules
@@ -42,20 +40,17 @@ def column_cosines(w: Tensor) -> Tensor:
     with the identity, which is the matrix of cosines for orthonormal columns (Pearson's correlation, which
     subtracts each column's mean, is not zero between orthonormal columns). A zero column gives zeros.
     """
-    must_be_tensor("w", w, "k M")
     unit = w / w.norm(dim=0).clamp(min=torch.finfo(w.dtype).tiny)
     return unit.T @ unit
 
 
 def column_correlations(w: Tensor) -> Tensor:
     """Pearson's correlation between every two columns of w (k, M) -> (M, M), in [−1, 1]."""
-    must_be_tensor("w", w, "k M")
     return column_cosines(w - w.mean(dim=0))
 
 
 def mean_off_diagonal(matrix: Tensor) -> float:
     """Mean absolute value off the diagonal of (M, M): 0 for the identity, and where M = 1."""
-    must_be_tensor("matrix", matrix, "M M")
     m = matrix.shape[0]
     if m < 2:
         return 0.0
@@ -92,7 +87,6 @@ class Entropy(torch.autograd.Function):
 
 def entropies(weights: Tensor) -> Tensor:
     """Entropy of each query's weights in nats, 0 to log S: (…, S) -> (…)."""
-    must_be_tensor("weights", weights, "...N")  # a rank's share of a batch may be empty
     return Entropy.apply(weights)
 
 
@@ -251,14 +245,12 @@ def pooled_sums(
     ``enough`` queries of a module, by default `ENOUGH`. Other arguments as in `measure_heads`.
     """
     enough = ENOUGH if enough is None else enough
-    must_be_number("enough", enough, 0)
     found: dict[AttentionSpec, HeadSums] = {}
     for module in [] if model is None else attention_modules(model):
         H, K, like = module.head_slots, module.head_width, next(module.parameters())
         none = like.new_zeros(0, H, 1)
         found[module.slot_spec] = sums_of(Words(none, none, like.new_zeros(0, H, K)))
-    for seen in read_through("observed", observed):
-        must_be("observed", seen, Observed, "what `ModelHeads.observed` gives")
+    for seen in observed:
         for record in seen.records:
             special, spec = seen.special_tokens, record.spec
             with full_precision(record.outputs):

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
-from headdiv.core.errors import DataError
-
 Item = TypeVar("Item")
-
-MOST = 100_000  # items of an iterator without a length
-_ENDLESS = (itertools.cycle, itertools.count, itertools.repeat)
 
 
 def must_be(name: str, value: Any, kind: Any, expected: str) -> None:
@@ -76,23 +70,3 @@ def listed(name: str, items: Iterable[Item], kind: Any = object, what: str = "an
 def numbers(name: str, values: Sequence[float]) -> list[float]:
     """A sequence of numbers as a list; raises as `listed`."""
     return listed(name, values, Real, "numbers")
-
-
-def read_through(name: str, items: Iterable[Item]) -> Iterable[Item]:
-    """An iterable to be read to its end; of an iterator without a length, no more than `MOST` items.
-
-    Raises:
-        DataError: it is not iterable, or has no end.
-    """
-    if not isinstance(items, Iterable) or isinstance(items, str | bytes):
-        raise DataError(f"{name}: found {items!r:.80}, expected a list, a DataLoader or another iterable with an end")
-    if isinstance(items, _ENDLESS):
-        raise DataError(f"{name}: found {type(items).__name__}, which has no end; expected a list")
-    return items if isinstance(items, Sized) else _counted(name, items)
-
-
-def _counted(name: str, items: Iterable[Item]) -> Iterator[Item]:
-    for number, item in enumerate(items):
-        if number == MOST:
-            raise DataError(f"{name}: found more than {MOST:,} in an iterator without a length; expected a list")
-        yield item

@@ -8,7 +8,6 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError
 from headdiv.core.precision import full_precision
 from headdiv.nn.attention import AttentionModule
@@ -31,7 +30,6 @@ def fold(model: Folded) -> Folded:
     Raises:
         ConfigError: it is a transformers model, whose attention was not built by headdiv.
     """
-    must_be("model", model, nn.Module, "a torch.nn.Module")
     if any(isinstance(m, HeadModule) and not isinstance(m, AttentionModule) for m in model.modules()):
         raise ConfigError(
             f"{type(model).__name__}: its attention is that of transformers; expected a model whose attention headdiv "

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from headdiv.core.arguments import must_be
 from headdiv.core.errors import DataError
 from headdiv.core.modules import active_modules
 from headdiv.core.tracing import is_recomputing
@@ -178,7 +177,6 @@ class HeadModule(nn.Module):
 
 def attention_modules(model: nn.Module) -> list[HeadModule]:
     """Every attention module of a model that runs (`active_modules`), in the order of a forward pass."""
-    must_be("model", model, nn.Module, "a torch.nn.Module")
     return numbered(list(active_modules(model, HeadModule).values()))
 
 

@@ -28,7 +28,7 @@ def gradients(kind, options, way):
         model.gradient_checkpointing_enable(way)
     place, total = next(iter(heads.counts)), 0.0
     for seed, gone in ((1, []), (2, [(place, 2)])):
-        with headdiv.record_heads(model) as records, heads.ablate(gone):
+        with headdiv.record_heads(model) as records, heads.without(gone):
             total = total + model(**arguments(model, seed=seed, labels=True)).loss
         added = method.aux_loss(model, records, 0.5, 12)
         total = total if added is None else total + added
