@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import io
 import json
 import os
@@ -41,8 +40,8 @@ def say_prose(text: str) -> None:
     """Print lines of words, which go on in the next line where the terminal is too narrow."""
     for line in text.splitlines():
         width = terminal_width()
-        whole = width is None or len(plain(line)) <= width
-        say(line if whole else textwrap.fill(plain(line), width, subsequent_indent="  ", break_on_hyphens=False))
+        whole = width is None or len(line) <= width
+        say(line if whole else textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False))
 
 
 def print_json(value: Any) -> None:
@@ -69,41 +68,17 @@ def print_table(rows: Sequence[Any], headers: str | Sequence[str] = ()) -> None:
         say("\n".join(line.rstrip() for line in tabulate(part, **options).splitlines()))
 
 
-PLAIN = str.maketrans({
-    "−": "-", "–": "-", "—": "-", "±": "+/-", "…": "...", "×": "x", "·": "*", "→": "->", "↑": "^", "↓": "v",
-    "“": '"', "”": '"', "’": "'", "≤": "<=", "≥": ">=", "é": "e",
-    "δ": "delta ", "γ": "gamma", "λ": "lambda", "ξ": "xi", "ρ": "rho", "₁": "1", "␣": "_", "↵": "[end]", "⁇": "??",
-})  # fmt: skip
-
-
 def write_plainly() -> None:
-    """Where the output's encoding lacks a letter, write one that it has, instead of failing."""
-
-    def replaced(error: UnicodeError) -> tuple[str, int]:
-        if not isinstance(error, UnicodeEncodeError):
-            raise error
-        text = error.object[error.start : error.end].translate(PLAIN)
-        return "".join(letter if letter.isascii() else "?" for letter in text), error.end
-
-    codecs.register_error("headdiv", replaced)
+    """Where the output's encoding lacks a letter, write a question mark instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="headdiv")
-
-
-def plain(text: str) -> str:
-    """The text as `write_plainly` writes it, so that its length is known."""
-    try:
-        text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:
-        return text.translate(PLAIN)
-    return text
+            stream.reconfigure(errors="replace")
 
 
 def _cell(value: Any) -> str:
     if value is None:
-        return plain("–")
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if isinstance(value, float) else plain(str(value))
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 def terminal_width() -> int | None:

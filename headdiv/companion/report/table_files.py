@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from headdiv.companion.options import fitted, plain
+from headdiv.companion.options import fitted
 from headdiv.companion.report.table_data import TableData, alignment, one_line
 from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import ConfigError
@@ -83,7 +83,7 @@ def _frame_lines(frame: pd.DataFrame, width: int) -> list[str]:
     from tabulate import tabulate
 
     heads = ["\n".join(textwrap.wrap(str(name), 16)) for name in frame.columns]
-    rows = [[plain(one_line(cell)) for cell in row] for row in frame.to_numpy().tolist()]
+    rows = [[one_line(cell) for cell in row] for row in frame.to_numpy().tolist()]
     longest = [max(head.split("\n"), key=len) + "  " for head in heads]  # tabulate's padding of heads
     lines, aligned = list[str](), alignment(frame)
     for columns in fitted([longest, *rows], width):
