@@ -204,3 +204,8 @@ rule report:
         profile=PLAN.profile,
     shell:
         "python -m headdiv --log {log:q} report {params.folder:q} --profile {params.profile:q}"
+
+
+onsuccess:
+    if Path(RESULTS, "report/index.html").is_file():
+        shell("python -m headdiv compare --profile {PLAN.profile:q}")

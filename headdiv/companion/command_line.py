@@ -205,6 +205,22 @@ def draw(paper: str, profile: str) -> None:
 
 
 @cli.command()
+@profile_option()
+@click.option("--baseline", default="baseline", show_default=True, help="The variant that others are compared with.")
+@click.option("--figures", type=PATH, help="Draw each experiment's differences into this folder, too.")
+def compare(profile: str, baseline: str, figures: Path | None) -> None:
+    """Compare the variants of every stored experiment of the profile, your own too, with one of them.
+
+    Differences are of the lowest validation loss and of the task's main score, ± half of a simultaneous 95 % interval.
+    """
+    from headdiv.companion.report.compare import as_text, write_figures
+
+    say(as_text(profile, baseline))
+    for path in write_figures(profile, figures, baseline) if figures else ():
+        say(f"figure: {path}")
+
+
+@cli.command()
 @click.argument("folder", required=False, type=PATH)
 @profile_option()
 def report(folder: Path | None, profile: str) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
+import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -14,6 +18,7 @@ from headdiv.companion.report.formats import as_printed, signed
 from headdiv.companion.report.groups import Groups, by_variant, judged_with, labels_of, not_judged_yet, title
 from headdiv.companion.report.plotting import (
     SMALL,
+    STYLE,
     add_handles,
     add_title,
     name_rows,
@@ -26,6 +31,7 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import MainScore
 from headdiv.core.errors import NotStoredError
 
+COLUMNS = ["variant", "label", "seeds", "measure", "mean", "difference", "low", "high", "verdict"]
 ONE_SEED = "One seed each: these differences decide nothing."
 
 
@@ -70,7 +76,7 @@ def compare(profile: str, experiment: str, baseline: str = BASELINE) -> pd.DataF
                 judged = verdict(difference, measure.better == "higher", MARGINS.get(measure.name))
                 row["verdict"] = NOT_YET if waiting else judged
             rows.append(row)
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _measures(groups: Groups) -> list[MainScore]:
@@ -98,6 +104,18 @@ def as_text(profile: str, baseline: str = BASELINE) -> str:
     return "\n\n".join(blocks)
 
 
+def write_figures(profile: str, folder: Path, baseline: str = BASELINE) -> list[Path]:
+    """`draw_comparison` of every experiment of a profile of which runs of two variants are stored; the files."""
+    paths = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for experiment in Runs(profile).profile.experiments:
+        path = folder / f"{experiment.replace('/', '_')}.svg"
+        with contextlib.suppress(NotStoredError), matplotlib.rc_context(STYLE):
+            draw_comparison(profile, experiment, baseline).savefig(path)
+            paths.append(path)
+    return paths
+
+
 def _lines(frame: pd.DataFrame) -> list[str]:
     """A line for each variant: label, seeds, each measure's difference, and the verdict by the first measure."""
     measures = list(frame["measure"].unique())
@@ -121,6 +139,8 @@ def draw_comparison(profile: str, experiment: str, baseline: str = BASELINE) -> 
     """A forest: a row for each variant, lowest loss first, a panel for each measure; colours are verdicts."""
     groups, frame = by_variant(profile, experiment), compare(profile, experiment, baseline)
     order = frame[frame["measure"] == frame["measure"].iloc[0]].dropna(subset="difference").sort_values("difference")
+    if order.empty:
+        raise NotStoredError(f"{experiment}: no run of another variant than {baseline} is stored")
     figure, (axes,) = new_figure(9, 0.3 * len(order) + 1.8, 1, 2, sharey=True)
     name_rows(axes[0], [wrapped(label, 34) for label in order["label"]])
     model, judged, verdicts = judged_with(profile, experiment), not not_judged_yet(profile, experiment, groups), []
