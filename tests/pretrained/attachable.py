@@ -1,11 +1,13 @@
 """Small random models of transformers, and what they read."""
 
+import pytest
 import torch
 import transformers
 
 from headdiv.pretrained.texts import BOTH, ENCODER, GROUPED, SMALL, small_model
 
-ARCHITECTURES = list(SMALL)
+SHAPES = ("bert", "gpt2", "gpt_neox", "llama", "bart", "t5")  # each names, fuses or shares its projections differently
+ARCHITECTURES = [kind if kind in SHAPES else pytest.param(kind, marks=pytest.mark.slow) for kind in SMALL]
 
 
 def model_of(kind, seed=1, **settings):

@@ -251,7 +251,7 @@ def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
     assert heads.counts == {"encoder 1": 4, "encoder 2": 4}
 
 
-@pytest.mark.parametrize("kind", ["whisper", "stablelm", "clip", "wav2vec2", "gemma2", "doge", "vit_mae"])
+@pytest.mark.parametrize("kind", ["whisper", "clip", "vit_mae"])
 def test_removal_is_masking_in_architectures_that_hold_the_number_of_heads(kind, tmp_path):
     model, given = other(kind)
     heads = headdiv.pretrained.attach(model)
@@ -267,7 +267,7 @@ def test_removal_is_masking_in_architectures_that_hold_the_number_of_heads(kind,
     assert torch.equal(output(headdiv.pretrained.load(tmp_path), given), output(model, given))
 
 
-@pytest.mark.parametrize("kind", ["olmo2", "gpt_bigcode", "umt5", "gpt_oss", "swin", "yolos"])
+@pytest.mark.parametrize("kind", ["olmo2", "swin"])
 def test_a_model_that_does_not_run_with_fewer_heads_is_refused_and_stays_as_it_was(kind):
     model, given = other(kind)
     heads = headdiv.pretrained.attach(model)

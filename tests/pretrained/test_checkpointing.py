@@ -38,9 +38,12 @@ def gradients(kind, options, way):
     return found, model.state_dict()
 
 
+KINDS = ["bert", "t5", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("bart", "llama"))]
+
+
 @pytest.mark.parametrize("way", ["reentrant", "not reentrant"])
 @pytest.mark.parametrize("options", METHODS, ids=lambda options: "-".join(map(str, options.values())))
-@pytest.mark.parametrize("kind", ["bert", "bart", "t5", "llama"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_gradients_and_counts_are_those_without_it(kind, options, way):
     expected, found = gradients(kind, options, None), gradients(kind, options, WAYS[way])
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)

@@ -71,14 +71,6 @@ def test_the_best_epochs_parameters_are_kept_beside_the_last(project, second):
     assert not (ended.folder / "best").exists()
 
 
-def test_a_kill_changes_nothing(project, second):
-    """Killed in the second epoch, before its parameters are kept, in the third, and at the end of the last."""
-    config, expected = second.config, tensors(second.folder / BEST)
-    second.folder.rename(second.folder.with_name("before"))
-    interrupt(config, 8, 4, 7)
-    assert tensors(train(config).folder / BEST) == expected
-
-
 def test_a_checkpoint_with_a_damaged_best_epoch_gives_way_to_the_one_before(project, monkeypatch, caplog):
     losses(monkeypatch, 6.0, 5.0, 5.0, 5.5)
     config = project.config("direct-8", train=EPOCHS)

@@ -5,14 +5,15 @@ import re
 
 import pytest
 import torch
-from small_runs import fail_after, interrupt, result
+from small_runs import fail_after, result
 from test_best_epoch import losses, searches, tensors
 from test_trainer import trainer_of
 
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.running import best_run, load_run, run_folder, train
 from headdiv.core.errors import TrainingError
-from headdiv.training.trainer import Trainer
+from headdiv.training.learner import Learner
+from headdiv.training.method_steps import MethodSteps
 
 PATIENT = {"epochs": 9, "patience": 2, "checkpoint_seconds": 1e-9}
 CURVE = (6.0, 5.0, 5.0, 5.5, 1.0)  # the last is not reached
@@ -46,13 +47,6 @@ def test_it_stops_and_the_best_epoch_is_evaluated(project, stopped, monkeypatch)
     assert metrics["more_outputs"] == {}
 
 
-def test_a_kill_changes_nothing(project, stopped):
-    expected = result(stopped.folder)
-    stopped.folder.rename(stopped.folder.with_name("before"))
-    interrupt(stopped.config, 8, 4, 7)
-    assert result(train(stopped.config).folder) == expected
-
-
 def test_a_kill_after_the_last_epoch_changes_nothing(project, stopped, monkeypatch):
     expected = result(stopped.folder)
     stopped.folder.rename(stopped.folder.with_name("before"))
@@ -82,13 +76,13 @@ def test_ranks_stop_together(monkeypatch):
 
 def test_a_method_does_not_act_after_the_last_epoch_and_schedules_are_those_of_all(project, monkeypatch):
     losses(monkeypatch, *CURVE)
-    ends, real = [], Trainer._between_epochs
-    monkeypatch.setattr(
-        Trainer, "_between_epochs", lambda self, epoch: ends.append((epoch, self.steps)) or real(self, epoch)
-    )
+    ends, steps = [], set()
+    acts, step = MethodSteps.between_epochs, Learner.step
+    monkeypatch.setattr(MethodSteps, "between_epochs", lambda *rest: ends.append(rest[2:4]) or acts(*rest))
+    monkeypatch.setattr(Learner, "step", lambda *rest: steps.add(rest[3]) or step(*rest))
     train(project.config(train=PATIENT))
-    assert [epoch for epoch, _ in ends] == [1, 2, 3]
-    assert {steps for _, steps in ends} == {45}  # 5 an epoch
+    assert ends == [(1, 9), (2, 9), (3, 9)]
+    assert steps == {45}  # 5 an epoch
 
 
 def test_patience_without_validation_is_refused(project):
@@ -129,10 +123,3 @@ def test_what_is_measured_after_an_epoch_has_names(argument):
 def test_what_is_measured_after_an_epoch_can_be_stored(argument, returned, message):
     with pytest.raises((TypeError, ValueError), match=f"^{re.escape(message)}"):
         trainer_of(**{argument: lambda model: returned}).run()
-
-
-def test_what_is_measured_is_the_same_after_an_interruption(tmp_path):
-    options = {"folder": tmp_path, "epochs": 2, "measure": lambda model: {"by_layer": {1: (0.1, 2)}}}
-    trainer_of(**options).run(until=1)
-    one, other = trainer_of(**options).run().curve
-    assert one["by_layer"] == other["by_layer"] == {"1": [0.1, 2]}

@@ -138,8 +138,7 @@ def test_two_processes_that_ask_for_one_run_train_it_once(project, monkeypatch):
 
 @pytest.mark.parametrize(
     ("variant", "seconds", "steps"),
-    [("direct-8", 1e-9, steps) for steps in ((0,), (3,), (5,), (STEPS - 1,), (2, 1, 3))]  # each step is saved
-    + [("baseline", 1e6, steps) for steps in ((3,), (7,), (6, 3))],  # each epoch
+    [("direct-8", 1e-9, (2, 1, 3)), ("baseline", 1e6, (6, 3))],  # each step is saved, or each epoch
     ids=str,
 )
 def test_an_interruption_changes_nothing(project, finished_home, monkeypatch, capsys, variant, steps, seconds):
