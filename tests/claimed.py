@@ -5,9 +5,9 @@ import reported
 from headdiv.companion.experiments.claims.ledger import ledger
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.files import write_json
 from headdiv.methods import check_method
-from headdiv.training.config import TrainConfig
 
 
 def at(place, paper="deacon"):

@@ -12,9 +12,9 @@ from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.files import read_json, write_json
 from headdiv.methods import check_method
-from headdiv.training.config import TrainConfig
 from headdiv.training.learner import Learner
 
 METHODS = {

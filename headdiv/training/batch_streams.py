@@ -41,31 +41,6 @@ class BatchStream(ABC):
         return {}
 
 
-class PlannedBatchStream(BatchStream):
-    """Batches of a corpus in memory, by plans of example numbers.
-
-    With several ranks, each takes the examples ``[rank::world_size]`` of every batch; its share may be empty.
-
-    Args:
-        plan: the batches of an epoch, as example numbers.
-        make: lays out a batch.
-    """
-
-    def __init__(self, plan: Callable[[int], list[list[int]]], make: Callable[[list[int]], Any]) -> None:
-        self.plan, self.make = plan, make
-
-    def batches(self, epoch: int) -> int:
-        """See `BatchStream`."""
-        return len(self.plan(epoch))
-
-    def epoch(self, number: int) -> Iterator[Any]:
-        """See `BatchStream`."""
-        for numbers in self.plan(number)[self.done :]:
-            self.done += 1
-            yield self.make(numbers[distributed.rank() :: distributed.world()])
-        self.done = 0
-
-
 class IterableBatchStream(BatchStream):
     """A list, a `torch.utils.data.DataLoader` or another iterable with a length, iterated again in every epoch.
 

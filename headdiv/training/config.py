@@ -1,22 +1,16 @@
-"""Training settings: optimiser, schedule, precision; and the batches of a task."""
+"""Training settings: optimiser, schedule, precision."""
 
 from __future__ import annotations
 
-from fractions import Fraction
-from math import ceil
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from headdiv.core.settings import Settings, hash_neutral
+from headdiv.training.optimiser import check_optimiser
 
 OF_NO_EFFECT = ("checkpoint_seconds", "activation_checkpointing")  # settings that do not change results
 Decay = Annotated[float, Field(ge=0, lt=1)]
-
-
-def examples_of(share: float, count: int) -> int:
-    """How many of ``count`` examples ``train.share`` is, rounded up; the share as written, so that 7 % of 100 is 7."""
-    return ceil(Fraction(str(share)) * count)
 
 
 class TrainerConfig(Settings):
@@ -62,8 +56,6 @@ class TrainerConfig(Settings):
         if value == {"name": "AdamW"}:
             return None  # the default, which must not change the hash
         if isinstance(value, dict):
-            from headdiv.training.optimiser import check_optimiser  # torch is imported only where it is needed
-
             check_optimiser(value)
         return value
 
@@ -94,26 +86,3 @@ class TrainerConfig(Settings):
             one_pass = not (options.get("foreach") or options.get("differentiable"))  # over memory
             options = own | {"fused": one_pass} | options
         return name, options
-
-
-class TrainConfig(TrainerConfig):
-    """The ``train`` section of a profile: the trainer's settings, the batches and the task's loss."""
-
-    activation_checkpointing: bool = hash_neutral(
-        False, description="keep no activations of layers, and compute them again in the backward pass"
-    )
-    tokens_per_batch: int = Field(1800, ge=1, le=10**9, description="most tokens in a batch, as the task counts them")
-    share: float = hash_neutral(
-        1.0,
-        gt=0,
-        le=1,
-        description="train on the first examples alone, on this share of all; the vocabulary is that of all",
-    )
-    batching: Literal["random", "bucketed"] = Field("random", description="bucketed: similar lengths together")
-    label_smoothing: float = Field(0.0, ge=0, lt=1)
-    epoch_heads: bool = hash_neutral(
-        False, description="measure the heads on the validation split after each epoch: how alike they are becoming"
-    )
-    epoch_scores: int = Field(
-        0, ge=0, description="translation: pairs of training and of validation that are scored after each epoch"
-    )

@@ -6,9 +6,9 @@ import pytest
 from faulty import exactly
 
 from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Source, check, config_error, nearest
-from headdiv.training.config import TrainConfig
 
 PROFILE = """\
 title: test

@@ -13,12 +13,12 @@ from small_runs import learner_of
 from headdiv.companion.models.batching import make_batch
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.transformer import Transformer, count_parameters
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.mixing import MixingOutput, nuclear_norms
 from headdiv.nn.sizes import AttentionSpec, ModelConfig
-from headdiv.training.config import TrainConfig
 
 BASELINE = {"name": "baseline"}
 OWN = ("alphas", "beta", "former_norm")

@@ -7,8 +7,8 @@ from small_runs import learner_of, small_config
 
 from headdiv.companion.models.batching import make_batch
 from headdiv.companion.models.transformer import Layer, Transformer, checkpoint_layers, initialise
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.methods import make_method
-from headdiv.training.config import TrainConfig
 
 TRAIN = TrainConfig(label_smoothing=0.1, learning_rate=0.01, warmup_steps=1)
 FAST = ("baseline", "deacon", "moa")  # whose first example is tried in the fast suite

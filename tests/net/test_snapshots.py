@@ -21,8 +21,9 @@ from headdiv.companion.experiments.running import build_model
 from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.methods import METHODS, make_method
-from headdiv.training.config import TrainConfig, TrainerConfig
+from headdiv.training.config import TrainerConfig
 
 ORTHOGONAL = ".w"  # end of the names of what a QR decomposition makes, which each processor rounds in its own way
 SAME_BITS = ("AVX2", "AVX512")  # instruction sets with which torch draws the pinned values

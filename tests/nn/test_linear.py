@@ -10,9 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from headdiv.companion.models.batching import make_batch
 from headdiv.companion.models.transformer import Transformer
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.methods import make_method
 from headdiv.nn.linear import Linear, linear
-from headdiv.training.config import TrainConfig
 
 PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.mm.out, torch.ops.aten.addmm.default}
 

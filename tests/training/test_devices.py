@@ -26,8 +26,8 @@ from headdiv.companion.models.batching import make_batch
 from headdiv.companion.models.language_model import make_masked_windows, make_windows
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.methods import check_method
-from headdiv.training.config import TrainConfig
 
 PACKAGE = f"{Path(headdiv.__file__).parent}{os.sep}"
 

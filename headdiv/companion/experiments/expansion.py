@@ -15,10 +15,10 @@ from headdiv.companion.experiments.profile_file import Experiment, Profile, read
 from headdiv.companion.experiments.tuning import Arm, Setting, Tune
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Place, Source, check, config_error, nearest, refuse_unread
 from headdiv.methods import METHODS, check_method
-from headdiv.training.config import TrainConfig
 
 SECTIONS = ("model", "train", "method")  # of a run's configuration: those whose keys have levels
 

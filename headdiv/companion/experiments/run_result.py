@@ -19,10 +19,10 @@ from headdiv.companion import paths
 from headdiv.companion.commands import remedy
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.train_config import examples_of
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
 from headdiv.core.settings import check, nearest, refuse_infinite
-from headdiv.training.config import examples_of
 
 QUIET = 0.5  # other busy processes
 FORMAT = 3  # of metrics.json

@@ -30,11 +30,12 @@ from headdiv.companion.tasks.base import (
     Task,
 )
 from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.text_batch_stream import PlannedBatchStream
+from headdiv.companion.tasks.train_config import examples_of
 from headdiv.core import distributed, manifest
 from headdiv.core.files import read_json, short_hash, write_json
 from headdiv.nn.sizes import DecodeConfig, ModelConfig
-from headdiv.training.batch_streams import BatchStream, PlannedBatchStream
-from headdiv.training.config import examples_of
+from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Losses
 
 

@@ -1,4 +1,4 @@
-"""Training batches from a stream of text."""
+"""Training batches of a corpus in memory, and from a stream of text."""
 
 from __future__ import annotations
 
@@ -13,6 +13,31 @@ from headdiv.companion.data.readers.records import BadRecords
 from headdiv.core import distributed
 from headdiv.core.errors import ConfigError
 from headdiv.training.batch_streams import BatchStream
+
+
+class PlannedBatchStream(BatchStream):
+    """Batches of a corpus in memory, by plans of example numbers.
+
+    With several ranks, each takes the examples ``[rank::world_size]`` of every batch; its share may be empty.
+
+    Args:
+        plan: the batches of an epoch, as example numbers.
+        make: lays out a batch.
+    """
+
+    def __init__(self, plan: Callable[[int], list[list[int]]], make: Callable[[list[int]], Any]) -> None:
+        self.plan, self.make = plan, make
+
+    def batches(self, epoch: int) -> int:
+        """See `BatchStream`."""
+        return len(self.plan(epoch))
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """See `BatchStream`."""
+        for numbers in self.plan(number)[self.done :]:
+            self.done += 1
+            yield self.make(numbers[distributed.rank() :: distributed.world()])
+        self.done = 0
 
 
 class TextBatchStream(BatchStream):
