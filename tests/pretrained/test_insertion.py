@@ -226,32 +226,34 @@ class Squashed(Method):
         return nn.Sequential(nn.Linear(spec.heads * spec.d_head, spec.d_model), nn.Tanh())
 
 
+MORE = "changes more than what is between heads and output projection"
+REFUSALS = [  # options, and key words of the error
+    ({"name": "rotation"}, MORE),
+    ({"name": "moa", "experts": 4, "k": 2}, MORE),
+    ({"name": "homeostasis", "block": "kwta"}, MORE),
+    ({"name": "combined", "methods": [{"name": "rotation"}, APART]}, MORE),
+    ({**MIXING, "kinds": ["cross"]}, r"^method 'mixing': .* no cross attention, only encoder$"),
+    ({**DEACON, "m": 9}, r"'deacon': m: 9 is more than the k = 4 inputs"),
+    ({"name": "combined", "methods": [APART, {**DEACON, "m": 9}]}, r"'combined': methods.1.m: 9 is more than"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSALS)
+def test_what_has_no_place_in_a_model_is_refused(options, words):
+    with pytest.raises(ConfigError, match=words):
+        headdiv.insert(model_of("bert"), options)
+
+
 @pytest.mark.usefixtures("own_methods")
 def test_what_cannot_be_inserted_says_so():
+    model = model_of("bert")
     with pytest.raises(ConfigError, match=r"'Squashed' is not registered, .* expected headdiv\.register\(Squashed"):
-        headdiv.insert(model_of("bert"), Squashed(Squashed.Options()))
+        headdiv.insert(model, Squashed())
     headdiv.register(Squashed, "squashed")
     with pytest.raises(ConfigError, match=r"Sequential cannot start from .* take_over\(weight, bias\)"):
-        headdiv.insert(model_of("bert"), Squashed(Squashed.Options()))
-    model = model_of("bert")
-    for options in (
-        {"name": "rotation"},
-        {"name": "moa", "experts": 4, "k": 2},
-        {"name": "homeostasis", "block": "kwta"},
-        {"name": "combined", "methods": [{"name": "rotation"}, APART]},
-    ):
-        with pytest.raises(ConfigError, match="changes more than what is between heads and output projection"):
-            headdiv.insert(model, options)
-    with pytest.raises(
-        ConfigError, match=r"'drop-head' builds attention modules of its own and is not inserted in place"
-    ):
+        headdiv.insert(model, Squashed())
+    with pytest.raises(ConfigError, match=r"'drop-head' builds attention modules of its own and is not inserted"):
         headdiv.insert(nn.TransformerEncoderLayer(12, 3, 20), {"name": "drop-head"})
-    with pytest.raises(ConfigError, match=r"^method 'mixing': .* no cross attention, only encoder$"):
-        headdiv.insert(model, {**MIXING, "kinds": ["cross"]})
-    with pytest.raises(ConfigError, match=r"'deacon': m: 9 is more than the k = 4 inputs"):
-        headdiv.insert(model, {**DEACON, "m": 9})
-    with pytest.raises(ConfigError, match=r"'combined': methods.1.m: 9 is more than the k = 4 inputs"):
-        headdiv.insert(model, {"name": "combined", "methods": [APART, {**DEACON, "m": 9}]})
     headdiv.insert(model, DEACON)
     with pytest.raises(DataError, match="has a method already"):
         headdiv.insert(model, MIXING)

@@ -214,14 +214,6 @@ def test_a_method_is_what_make_method_returns(made, method):
         made(torch.nn.Linear(2, 2), method)
 
 
-def test_a_loss_is_a_function_that_returns_a_tensor():
-    model = torch.nn.Linear(2, 2)
-    with pytest.raises(TypeError, match=r"^loss: found None, expected a function of the model and a batch"):
-        Trainer(model, [torch.zeros(1)], None)
-    with pytest.raises(TypeError, match=r"^loss: found 1\.5, expected a function that returns a tensor, or Losses"):
-        Trainer(model, [torch.zeros(1)], lambda *_: 1.5, epochs=1).run()
-
-
 def test_options_of_a_method_are_keywords_or_stand_beside_its_name():
     with pytest.raises(
         ConfigError, match=r"^make_method: found \{'m': 2\} after the method; expected its options by name"

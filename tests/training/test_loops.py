@@ -41,8 +41,6 @@ def test_our_own_reports_each_step_and_logs():
     epochs = [(step, numbers) for step, numbers in page.logged if "epoch" in numbers]
     assert [step for step, _ in epochs] == [4, 8]
     assert epochs[1][1]["training_loss"] == page.curve[1]["training_loss"]
-    with pytest.raises(ConfigError, match="log_every: found 0"):
-        headdiv.Trainer(page.model, page.batches, page.loss_of, method=page.method, log_every=0)
 
 
 def test_a_loop_of_ones_own_and_accelerates_are_the_same():

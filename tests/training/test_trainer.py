@@ -157,62 +157,76 @@ def test_a_layer_outside_the_loss_stays_as_it_is():
 
 
 def test_a_loss_may_be_of_each_prediction_their_mean_or_sums():
-    def mean(model, x):
-        return loss(model, x).mean()
-
     def sums(model, x):
         found = loss(model, x)
         return Losses(found.sum(), found.sum().detach(), torch.tensor(0), found.numel(), tokens=30)
 
-    runs = [trainer_of(loss=one) for one in (loss, mean, sums)]
+    runs = [trainer_of(loss=one) for one in (loss, mean_loss, sums)]
     each, averaged, summed = (run.run().curve for run in runs)
     assert [point["training_loss"] for point in averaged] == pytest.approx([p["training_loss"] for p in each])
     assert summed[0]["training_accuracy"] == 0
     assert {"training_nll", "training_accuracy"} == summed[0].keys() - each[0].keys()
-    with pytest.raises(TrainingError, match=r"the loss is a scalar, and the method weighs .* predictions; expected"):
-        trainer_of({"name": "dpp", "term": "output"}, loss=mean).run()
-    with pytest.raises(TrainingError, match="the loss is a scalar"):  # before its loss begins
-        trainer_of({"name": "mixing", "start": 0.9}, loss=mean, epochs=1).run()
-    routed = [trainer_of({"name": "moa", "experts": 4, "k": 2}, loss=one).run().curve for one in (loss, mean)]
+    routed = [trainer_of({"name": "moa", "experts": 4, "k": 2}, loss=one).run().curve for one in (loss, mean_loss)]
     assert routed[1][1]["auxiliary_loss"] == pytest.approx(routed[0][1]["auxiliary_loss"])
 
 
-def test_what_a_trainer_cannot_use_is_named():
-    for wrong, message in (
-        ({"lerning_rate": 1}, "lerning_rate: unknown key; did you mean 'learning_rate'?"),
-        ({"optimiser": "Muon"}, "optimiser.name: unknown optimiser 'Muon'; "),
-    ):
-        with pytest.raises(ConfigError) as found:
-            trainer_of(**wrong)
-        assert str(found.value).startswith(message)
-    with pytest.raises(TrainingError, match="batches: generator has no length; expected"):
-        trainer_of(batches=(x for x in texts()))
-    with pytest.raises(TrainingError, match="batches: found none"):
-        trainer_of(batches=[])
-    observing = {"name": "dynamic-rotation", "choice": "hard", "swaps": 1}
-    for options in (observing, {"name": "combined", "methods": [observing, {"name": "mixing"}]}):
-        with pytest.raises(TrainingError, match=r"^the method chooses heads .* 'observe'$"):
-            trainer_of(options)
-    with pytest.raises(TrainingError, match=r"^mine, epoch 1/2: the score is nan at step 4; "):
-        trainer_of(validate=lambda model: {"score": float("nan")}, name="mine").run()
-    with pytest.raises(TrainingError, match="a batch has no prediction; expected one"):
-        trainer_of(loss=lambda model, x: loss(model, x)[:0]).run()
-    once = texts().split(6)
-    with pytest.raises(TrainingError, match=r"epoch 2/2: batches: found none; expected .* every epoch"):
-        trainer_of(batches=lambda epoch: [] if epoch else once).run()
-    with pytest.raises(TrainingError, match="no parameters to train"):
-        Trainer(nn.Linear(2, 2).requires_grad_(False), once, loss)
+DPP = {"name": "dpp", "term": "output"}
+OBSERVING = {"name": "dynamic-rotation", "choice": "hard", "swaps": 1}
+CROSS = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5, "kinds": ["cross"]}
+COMBINED = {"name": "combined", "methods": [{"name": "hsic", "term": "output"}, {"name": "mixing"}]}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"name": "drop-head"}, {"name": "combined", "methods": [{"name": "hsic", "term": "output"}, {"name": "mixing"}]}],
-)
+def returning(value):
+    return lambda *_: value
+
+
+def mean_loss(model, x):
+    return loss(model, x).mean()
+
+
+REFUSALS = [  # the error, its key words, and arguments
+    (ConfigError, "^lerning_rate: unknown key; did you mean 'learning_rate'", {"lerning_rate": 1}),
+    (ConfigError, "^optimiser.name: unknown optimiser 'Muon'; ", {"optimiser": "Muon"}),
+    (ConfigError, "log_every: found 0", {"log_every": 0}),
+    (TrainingError, "batches: generator has no length; expected", {"batches": (x for x in texts())}),
+    (TrainingError, "batches: found none", {"batches": []}),
+    (TrainingError, r"epoch 2/2: batches: found none; expected .* every epoch",
+     {"batches": lambda epoch: [] if epoch else texts().split(6)}),
+    (TrainingError, r"^the method chooses heads .* 'observe'$", {"options": OBSERVING}),
+    (TrainingError, r"^the method chooses heads", {"options": {"name": "combined", "methods": [OBSERVING, DPP]}}),
+    (TrainingError, r"^method\.kinds: the model has no cross attention, only encoder$", {"options": CROSS}),
+    (TrainingError, r"^mine, epoch 1/2: the score is nan at step 4; ",
+     {"validate": returning({"score": float("nan")}), "name": "mine"}),
+    (TrainingError, r"patience: expected .*'validate'.*'validation_nll'", {"patience": 1}),
+    (TrainingError, "patience: expected", {"patience": 1, "validate": returning({"loss": 1.0})}),
+    (TypeError, "^validate: found 1.5, expected a function that returns", {"validate": returning(1.5)}),
+    (TypeError, "^measure: found 1.5, expected a function that returns", {"measure": returning(1.5)}),
+    (TypeError, r"^validate: x: found \[1, 2\], expected a number", {"validate": returning({"x": [1, 2]})}),
+    (TypeError, r"^validate: score: found tensor\(", {"validate": returning({"score": torch.ones(2)})}),
+    (TypeError, r"^measure: found .* what JSON can hold \(Object", {"measure": returning({"x": torch.ones(1)})}),
+    (ValueError, r"^measure: found .* \(Out of range float ", {"measure": returning({"x": float("nan")})}),
+    (TypeError, "^loss: found None, expected a function of the model and a batch", {"loss": None}),
+    (TypeError, r"^loss: found 1\.5, expected a function that returns a tensor, or Losses", {"loss": returning(1.5)}),
+    (TrainingError, "a batch has no prediction; expected one", {"loss": lambda model, x: loss(model, x)[:0]}),
+    (TrainingError, r"the loss is a scalar, and the method weighs .* predictions; expected",
+     {"options": DPP, "loss": mean_loss}),
+    (TrainingError, "the loss is a scalar",  # before the method's begins
+     {"options": {"name": "mixing", "start": 0.9}, "loss": mean_loss, "epochs": 1}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("error", "words", "arguments"), REFUSALS)
+def test_a_mistake_is_one_sentence(error, words, arguments):
+    with pytest.raises(error, match=words):
+        trainer_of(**arguments).run()
+
+
+@pytest.mark.parametrize("options", [{"name": "drop-head"}, COMBINED], ids=lambda options: options["name"])
 def test_a_method_that_would_change_nothing_is_refused(options):
     with pytest.raises(TrainingError, match="the method found no heads: no attention that headdiv built"):
         Trainer(nn.Linear(2, 2), [torch.ones(3, 2)], loss, method=make_method(options))
-    with pytest.raises(TrainingError, match=r"^method\.kinds: the model has no cross attention, only encoder$"):
-        trainer_of({"name": "homeostasis", "attention": "kwta", "s_att": 0.5, "kinds": ["cross"]})
+    with pytest.raises(TrainingError, match="no parameters to train"):
+        Trainer(nn.Linear(2, 2).requires_grad_(False), [torch.ones(3, 2)], loss)
 
 
 # ---- optimisers
