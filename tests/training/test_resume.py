@@ -75,7 +75,7 @@ CASES = {
 }
 PLACES = {  # which call fails, and whether before or after what it does
     "before a step": (Learner, "step", 3, "before"),
-    "within a step": (Learner, "backward", 3, "after"),
+    "within a step": (Learner, "backward", 5, "after"),
     "before a checkpoint": (checkpoints, "save", 3, "before"),
     "while it is written": (checkpoints, "save_model", 3, "after"),
     "after a checkpoint": (checkpoints, "save", 3, "after"),
