@@ -88,7 +88,7 @@ rule tune:
 # takes what it restored for done.
 rule run:
     input:
-        notebook=ancient("notebooks/runs/{paper}_{task}.ipynb"),
+        notebook=ancient(lambda w: pipeline.run_notebook(f"{w.paper}/{w.task}")),
         choice=ancient(lambda w: PLAN.choices([f"{w.paper}/{w.task}"], w.variant)),
     output:
         metrics=f"{RUN}/metrics.json",
@@ -104,8 +104,10 @@ rule run:
         gpu=config.get("gpu", PLAN.gpu),
     params:
         config=lambda w: PLAN.decisive(f"{w.paper}/{w.task}", w.variant, int(w.seed)),
-        code=lambda w: pipeline.notebook_code(f"notebooks/runs/{w.paper}_{w.task}.ipynb"),
-        parameters=lambda w: PLAN.parameters(variant=w.variant, seed=int(w.seed)),
+        code=lambda w: pipeline.notebook_code(pipeline.run_notebook(f"{w.paper}/{w.task}")),
+        parameters=lambda w: PLAN.parameters(
+            experiment=f"{w.paper}/{w.task}", variant=w.variant, seed=int(w.seed)
+        ),
         workdir=f"{LOGS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}",
         ranks=lambda w: PLAN.ranks_command(f"{w.paper}/{w.task}", w.variant, int(w.seed)),
     shell:

@@ -12,6 +12,7 @@ from tracked import ROOT, git_files
 
 import headdiv
 from headdiv.companion.experiments.papers import load_paper
+from headdiv.companion.experiments.pipeline import run_notebook
 from headdiv.companion.report.show import DIAGRAMS
 
 MIB = 1024 * 1024  # bytes
@@ -166,11 +167,11 @@ def test_a_companion_shows_its_idea_and_checks_its_equations(paper):
     assert sum("assert_close(" in cell for cell in cells) >= 4
 
 
-def test_every_task_of_a_paper_has_a_run_notebook_and_a_place_in_the_companion():
+def test_every_kind_of_task_of_a_paper_has_a_run_notebook_and_a_place_in_the_companion():
     for paper in sorted({path.stem.partition("_")[0] for path in RUN_NOTEBOOKS}):
         tasks = load_paper(paper).tasks
-        assert {path.stem for path in RUN_NOTEBOOKS if path.stem.startswith(f"{paper}_")} == {
-            f"{paper}_{task}" for task in tasks
+        assert {relative(path) for path in RUN_NOTEBOOKS if path.stem.startswith(f"{paper}_")} == {
+            run_notebook(f"{paper}/{task}") for task in tasks
         }
         companion = "\n".join(code_cells(ROOT / "notebooks" / f"{paper}.ipynb"))
         for table in (*tasks, *load_paper(paper).tables):
@@ -187,12 +188,13 @@ RUN_CALLS = (
 @pytest.mark.parametrize("path", RUN_NOTEBOOKS, ids=relative)
 def test_a_run_notebook_shows_data_model_training_scores_and_heads_of_its_own_experiment(path):
     parameters, *cells = code_cells(path)
-    assert [line.split(" =")[0] for line in parameters.splitlines()] == ["profile", "variant", "seed"]
-    experiment = path.stem.replace("_", "/", 1)
-    assert f'config = companion.run_config(profile, "{experiment}", variant, seed)' in cells[0]
+    assert [line.split(" =")[0] for line in parameters.splitlines()] == ["profile", "experiment", "variant", "seed"]
+    for experiment in re.findall(r'"(\w+/\w+)"', parameters):
+        assert run_notebook(experiment) == relative(path)
+    assert "config = companion.run_config(profile, experiment, variant, seed)" in cells[0]
     calls = re.findall(r"companion\.(\w+)\(", "\n".join(cells))
     assert [name for name in calls if name != "show_method"] == [*RUN_CALLS]
-    about_losses = experiment.startswith("dpp/")  # its picture is that of the heads
+    about_losses = path.stem.startswith("dpp_")  # its picture is that of the heads
     assert ("show_method" in calls) != about_losses
 
 

@@ -9,18 +9,13 @@ from .experiments.importance import head_importance as head_importance
 from .experiments.importance import pruning_curve as pruning_curve
 from .experiments.profiles import run_config as run_config
 from .experiments.results import record as record
-from .experiments.results import runs_frame as runs_frame
+from .experiments.results import runs as runs
 from .experiments.results import score_table as score_table
 from .experiments.running import load_run as load_run
 from .experiments.running import train as train
 from .report.compare import compare as compare
 from .report.compare import draw_comparison as draw_comparison
-from .report.explorer_panels import look_at as look_at
-from .report.explorer_panels import show_attention as show_attention
-from .report.explorer_panels import show_components as show_components
-from .report.explorer_panels import show_likeness as show_likeness
-from .report.explorer_panels import show_maps as show_maps
-from .report.explorer_panels import show_masking as show_masking
+from .report.explorer import explore as explore
 from .report.illustrations import deacon_geometry as deacon_geometry
 from .report.illustrations import deacon_rows as deacon_rows
 from .report.illustrations import gha_convergence as gha_convergence
@@ -40,4 +35,3 @@ from .report.show import show_scores as show_scores
 from .report.show import show_table as show_table
 from .report.tables import parameter_table as parameter_table
 from .report.tables import results_table as results_table
-from .report.widgets import explore as explore

@@ -97,10 +97,14 @@ def test_what_bleu_needs_of_each_sentence_is_stored_beside_the_metrics(finished)
     assert bleu == pytest.approx(read_json(metrics)["scores"]["bleu"]["value"], abs=1e-9)
 
 
-def test_every_stored_score_is_a_line_of_the_runs_frame(finished):
-    frame = headdiv.companion.runs_frame("tiny")
+def test_runs_are_compared_as_frames(finished):
+    frame, epochs = headdiv.companion.runs("tiny"), headdiv.companion.runs("tiny", by_epoch=True)
     stored = [read_json(metrics_path("tiny", EXPERIMENT, variant, 1)) for variant in ("baseline", "direct-8")]
-    assert len(frame) == sum(len(run["scores"]) for run in stored)
-    line = frame[(frame["variant"] == "direct-8") & (frame["score"] == "bleu")].iloc[0]
+    assert list(frame["variant"]) == ["baseline", "direct-8"]
+    line = frame.iloc[1]
     assert (line["paper"], line["task"], line["seed"], line["hash"]) == ("deacon", "translation", 1, stored[1]["hash"])
-    assert line["value"] == stored[1]["scores"]["bleu"]["value"]
+    assert {name: line[name] for name in stored[1]["scores"]} == {
+        name: score["value"] for name, score in stored[1]["scores"].items()
+    }
+    assert list(epochs["epoch"]) == [point["epoch"] for run in stored for point in run["curve"]]
+    assert list(epochs["validation_nll"]) == [point["validation_nll"] for run in stored for point in run["curve"]]

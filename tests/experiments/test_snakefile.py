@@ -130,15 +130,15 @@ def test_everything_is_made(first):
         *(name.partition("/")[0] for name in NEEDED), "data", "logs", "results", "work", ".snakemake"
     }  # fmt: skip
     report = results / "report"
-    assert 'href="../companions/deacon.html"' in (report / "papers" / "deacon.html").read_text()
+    assert 'href="companions/deacon.html"' in (report / "deacon.html").read_text()
+    assert "one run" in (report / "runs" / "deacon_translation_direct-8_seed_1.html").read_text()
     assert "Direct-8" in (report / "companions" / "deacon.html").read_text()
     companion = (results / "companions" / "deacon.ipynb").read_text()
     assert "Profile tiny has no deacon/dissection." in companion
     assert "354818048" in companion
     assert "there are no sources to compare" in companion  # the small run's text is one stream
     explored = (results / "companions" / "explore.ipynb").read_text()
-    assert explored.count('"image/png"') == 3
-    assert "log-probability of all heads' translation (nats/token)" in explored
+    assert explored.count('"image/png"') == 1
     assert "training loss" in (results / f"{EXPERIMENT}/baseline/seed1/run.ipynb").read_text()
 
 

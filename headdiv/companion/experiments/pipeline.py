@@ -229,10 +229,16 @@ def load_plan(profile: str) -> Plan:
     paths.results(profile)
     plan = make_plan(profile)
     for experiment in plan.runs:
-        notebook_code(f"notebooks/runs/{experiment.replace('/', '_')}.ipynb")
+        notebook_code(run_notebook(experiment))
     for name in Runs(profile).profile.notebooks:
         notebook_code(f"notebooks/{name}.ipynb")
     return plan
+
+
+def run_notebook(experiment: str) -> str:
+    """The notebook that makes an experiment's runs: one for each kind of task of a paper."""
+    paper, _, task = experiment.partition("/")
+    return f"notebooks/runs/{paper}_{task_of(experiment).kind or task}.ipynb"
 
 
 def notebook_code(notebook: str) -> str:

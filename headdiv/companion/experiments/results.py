@@ -193,23 +193,24 @@ def code_difference(one: RunResult, other: RunResult) -> str | None:
     return f"provenance.method_code is {codes[0]!r}, but {codes[1]!r}"
 
 
-def runs_frame(profile: str) -> pd.DataFrame:
-    """All stored runs of a profile as a tidy table: one line a run and score; errors as those of `with_results`.
+def runs(profile: str, by_epoch: bool = False) -> pd.DataFrame:
+    """All stored runs of a profile, to be compared: a row a run, or a row a run and epoch.
 
-    Columns: paper, task, kind, variant, seed, hash, data (its name), epochs, parameters, training_seconds,
-    target_tokens_per_second, peak_memory_mib, device; score, value, unit, signature.
+    Columns: paper, task, kind, variant, seed, hash; of a run data (its name), epochs, parameters, training_seconds,
+    target_tokens_per_second, peak_memory_mib, device and every score; of an epoch its numbers. Errors are those of
+    `with_results`; units and how a score is made: `score_table`.
     """
-    identity = ("paper", "task", "kind", "variant", "seed", "hash")
-    return pd.DataFrame(
-        {name: getattr(run, name) for name in identity}
-        | {"data": run.data_name, "epochs": run.epochs, "parameters": run.parameters}
-        | {name: getattr(run.cost, name) for name in COSTS}
-        | {"device": run.provenance.device, "score": name}
-        | {"value": score.value, "unit": score.unit, "signature": score.signature}
-        for runs in with_results(profile).values()
-        for run in runs
-        for name, score in run.scores.items()
-    )
+    rows = []
+    for stored_runs in with_results(profile).values():
+        for run in stored_runs:
+            identity = {name: getattr(run, name) for name in ("paper", "task", "kind", "variant", "seed", "hash")}
+            if by_epoch:
+                rows += [identity | point.numbers() for point in run.curve]
+                continue
+            about = {"data": run.data_name, "epochs": run.epochs, "parameters": run.parameters}
+            costs = {name: getattr(run.cost, name) for name in COSTS} | {"device": run.provenance.device}
+            rows.append(identity | about | costs | {name: score.value for name, score in run.scores.items()})
+    return pd.DataFrame(rows)
 
 
 def score_table(metrics: Mapping[str, Any] | RunResult) -> pd.DataFrame:

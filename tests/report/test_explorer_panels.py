@@ -1,0 +1,173 @@
+"""The explorer's panels and its controls, which are set without a front end; the notebook executed."""
+
+from pathlib import Path
+
+import ipywidgets
+import numpy as np
+import pytest
+from conftest import EXPERIMENT
+from IPython.display import Markdown
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from test_repository import code_cells
+
+from headdiv.companion.analysis.attention_maps import AttentionMap
+from headdiv.companion.report import explorer
+from headdiv.companion.report.explorer import draw_components, draw_likeness, draw_masking, draw_view, explore
+from headdiv.companion.report.explorer_view import MEASURES, View, similarity
+from headdiv.companion.report.plotting import ORANGE
+from headdiv.core import progress
+from headdiv.core.errors import DataError
+
+SOURCE = "The old dog sees a small cat."
+NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "explore.ipynb"
+BASELINE, DEACON = (f"{EXPERIMENT} {variant} seed 1" for variant in ("baseline", "direct-8"))
+
+
+@pytest.fixture
+def view(run):
+    return View(run, SOURCE, None, "cross 1", 3)
+
+
+def drawn(draw, view, **options):
+    """The axes of one panel."""
+    part = Figure().subfigures()
+    draw(part, view, **options)
+    return part.axes
+
+
+def ticks(axis):
+    return [label.get_text() for label in axis.get_ticklabels()]
+
+
+def texts(figure):
+    return " ".join(text.get_text() for text in figure.findobj(lambda a: hasattr(a, "get_text")))
+
+
+# ---- panels
+
+
+def test_a_map_names_tokens_sides_and_its_scale(view):
+    ax, bar = drawn(explorer.draw_attention, view)
+    found = view.attention()
+    assert (ticks(ax.yaxis), ticks(ax.xaxis)) == (found.queries, found.keys)
+    assert (ax.get_ylabel(), ax.get_xlabel()) == ("target: token that looks", "source: token that is looked at")
+    (image,) = ax.images
+    np.testing.assert_array_equal(image.get_array(), found.weights[2])
+    assert image.get_clim() == (0, pytest.approx(found.weights.max()))
+    assert bar.get_ylabel() == "attention weight"
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "shown", "every"),
+    [
+        ([f"word{i}" for i in range(200)], ["a", "b"], [f"word{i}" for i in range(0, 200, 5)], 5),
+        (["$x_$", "Donaudampfschifffahrtsgesellschaft"], ["\\frac"], ["$x_$", "Donaudampfschifff…"], 1),
+    ],
+)
+def test_labels_can_be_read_whatever_the_text(view, monkeypatch, queries, keys, shown, every):
+    """Fewer of a long text; long tokens are cut; tokens are no formulas."""
+    found = AttentionMap(queries, keys, np.full((8, len(queries), len(keys)), 1 / len(keys)))
+    monkeypatch.setattr(View, "attention", lambda self: found)
+    ax, _ = drawn(explorer.draw_attention, view)
+    assert (ticks(ax.yaxis), ticks(ax.xaxis)) == (shown, keys)
+    assert (f"(one label for {every} tokens)" in ax.get_ylabel()) == (every > 1)
+    draw_view(view).canvas.draw()  # as a formula "$x_$" would be refused here
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_the_matrix_stands_in_the_order_of_its_tree(view, measure):
+    tree, ax, bar = drawn(draw_likeness, view, measure=measure)
+    alike = similarity(view, measure)
+    order = [int(text) - 1 for text in ticks(ax.yaxis)]
+    assert sorted(order) == list(range(8))
+    assert ticks(ax.xaxis) == ticks(ax.yaxis)
+    (image,) = ax.images
+    np.testing.assert_array_equal(image.get_array(), alike[np.ix_(order, order)])
+    assert image.get_clim() == (MEASURES[measure].low, 1)
+    assert bar.get_ylabel() == MEASURES[measure].label
+    assert len(tree.collections[0].get_segments()) == 7
+    assert ax.texts[1].get_text() == f"{alike[order[0], order[1]]:.2f}".replace("-", "−")
+    (chosen,) = (label for label in ax.get_yticklabels() if to_hex(label.get_color()) == to_hex(ORANGE))
+    assert chosen.get_text() == "3"
+
+
+def test_what_is_lost_has_both_outputs(view):
+    (ax,) = drawn(draw_masking, view)
+    text = ax.texts[0].get_text()
+    assert text.startswith("all heads:\n")
+    assert "without encoder-decoder, layer 1, head 3:\n" in text
+    assert text.replace("\n", " ").count("log-probability of all heads' translation (nats/token): ") == 2
+
+
+def test_components_show_both_and_say_how_much_is_kept(view):
+    left, right, bar = drawn(draw_components, view)
+    assert (left.get_xlabel(), left.get_ylabel()) == ("principal component of the inputs", "column of w")
+    assert bar.get_ylabel() == "|cosine|"
+    assert left.images[0].get_clim() == (0, 1)
+    best, kept = right.lines
+    assert [best.get_label(), kept.get_label()] == ["principal components", "columns of w"]
+    assert len(best.get_xdata()) == len(kept.get_xdata()) == 8
+    assert (kept.get_ydata() <= best.get_ydata() + 1e-9).all()
+
+
+def test_a_panel_that_has_nothing_to_show_says_why(view, monkeypatch):
+    monkeypatch.setattr(explorer, "similarity", lambda *_: np.ones((1, 1)))
+    monkeypatch.setattr(explorer, "components", lambda _: None)
+    said = " ".join(texts(draw_view(view)).split())
+    assert "encoder-decoder attention, layer 1 has a single head; similarity is between two or more." in said
+    assert f"{DEACON} has no PCA layer in encoder-decoder attention, layer 1; only DEACON puts" in said
+    assert "attention weight" in said
+
+
+# ---- where it begins
+
+
+def test_executed_it_shows_all_panels_of_deacons_run(finished, monkeypatch):
+    monkeypatch.setattr(progress, "interactive", lambda: False)
+    defaults, imports, last = code_cells(NOTEBOOK)
+    names = {}
+    exec(defaults, names)
+    names |= {"profile": "tiny", "place": "encoder 1", "head": 2, "measure": "cka"}
+    exec(imports, names)
+    figure = eval(last, names)
+    assert figure.get_suptitle() == f"{DEACON}: encoder self-attention, layer 1, head 2"
+    said = " ".join(texts(figure).split())
+    for panel in ("attention weight", MEASURES["cka"].label, "without encoder, layer 1, head 2", "8 columns for 8"):
+        assert panel in said
+    assert explore("tiny", variant="baseline").get_suptitle().startswith(BASELINE)
+    with pytest.raises(DataError, match="did you mean 'cosine'"):
+        explore("tiny", measure="cosin")
+
+
+def test_without_a_trained_run_there_is_a_line(project):
+    assert explore("tiny", EXPERIMENT, "direct-8").data == (
+        "*Profile tiny has no such trained run on this machine; "
+        "`headdiv train deacon/translation direct-8 --seed 1 --profile tiny` trains one.*"
+    )
+
+
+# ---- controls
+
+
+def test_panels_follow_the_controls(finished, monkeypatch):
+    shown, controls = [], {}
+    monkeypatch.setattr(progress, "interactive", lambda: True)
+    monkeypatch.setattr(explorer, "display", shown.append)
+    interact = ipywidgets.interact
+    monkeypatch.setattr(ipywidgets, "interact", lambda show, **named: controls.update(named) or interact(show, **named))
+    assert explore("tiny", text=SOURCE, place="decoder 1") is None
+    assert controls["run"].options == (BASELINE, DEACON)
+    assert controls["place"].options == (
+        ("encoder, layer 1", "encoder 1"), ("decoder, layer 1", "decoder 1"), ("encoder-decoder, layer 1", "cross 1")
+    )  # fmt: skip
+    assert shown[-1].get_suptitle() == f"{DEACON}: decoder self-attention, layer 1, head 1"
+    controls["head"].value = 5
+    controls["run"].value = BASELINE
+    assert shown[-1].get_suptitle() == f"{BASELINE}: decoder self-attention, layer 1, head 5"
+    controls["text"].value = "dog " * 3
+    assert "dog" in texts(shown[-1])
+    monkeypatch.setattr(explorer, "draw_view", lambda *_: (_ for _ in ()).throw(DataError("too long")))
+    controls["text"].value = "cat"
+    assert isinstance(shown[-1], Markdown)
+    assert shown[-1].data == "too long"
