@@ -165,6 +165,7 @@ def test_panels_follow_the_controls(finished, monkeypatch):
     controls["head"].value = 5
     controls["run"].value = BASELINE
     assert shown[-1].get_suptitle() == f"{BASELINE}: decoder self-attention, layer 1, head 5"
+    controls["place"].value = "encoder 1"
     controls["text"].value = "dog " * 3
     assert "dog" in texts(shown[-1])
     monkeypatch.setattr(explorer, "draw_view", lambda *_: (_ for _ in ()).throw(DataError("too long")))
