@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from tqdm.auto import tqdm
 
@@ -19,10 +20,23 @@ def interactive() -> bool:
     return "ipykernel" in sys.modules or sys.stderr.isatty()
 
 
+_hidden = ContextVar("hidden", default=False)
+
+
+@contextmanager
+def hidden() -> Iterator[None]:
+    """No bars within: the output of a widget would keep what is left of them."""
+    token = _hidden.set(True)
+    try:
+        yield
+    finally:
+        _hidden.reset(token)
+
+
 @contextmanager
 def bar(total: int, what: str, done: int = 0) -> Iterator[Callable[[str], None]]:
     """Yield a function that advances the bar by one and sets the text after it."""
-    with tqdm(total=total, desc=what, initial=done, leave=False, disable=not interactive()) as shown:
+    with tqdm(total=total, desc=what, initial=done, leave=False, disable=_hidden.get() or not interactive()) as shown:
 
         def advance(text: str) -> None:
             shown.set_postfix_str(text, refresh=False)

@@ -113,7 +113,9 @@ def _show_controls(profile: str, run: Run, view: View, text: str, other: str, me
 
     def show(run: str, text: str, other: str, place: str, head: int, measure: str) -> None:
         try:
-            display(draw_view(view_of(loaded(run), text or None, other or None, place, head), measure))
+            with progress.hidden():
+                figure = draw_view(view_of(loaded(run), text or None, other or None, place, head), measure)
+            display(figure)
         except HeaddivError as error:
             display(Markdown(str(error)))
 
