@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from headdiv.core.errors import HeaddivError
-from headdiv.companion.experiments import pipeline
+from headdiv.companion import pipeline
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
 

@@ -18,8 +18,8 @@ from safetensors import SafetensorError
 import headdiv
 from headdiv.companion.command_line import main
 from headdiv.companion.data import public_sets as registry
-from headdiv.companion.experiments.figure_kinds import FIGURE_KINDS
 from headdiv.companion.experiments.running import run_folder
+from headdiv.companion.report.figures import KINDS
 from headdiv.companion.report.site import build
 from headdiv.core.files import read_json
 
@@ -319,7 +319,7 @@ def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path,
 
 
 def test_help_lists_the_options_of_figures(headdiv_says):
-    options = {option for kind in FIGURE_KINDS.values() for option in kind.Options.model_fields}
+    options = {option for kind in KINDS.values() for option in kind.Options.model_fields}
     listed = re.findall(r"`(\w+)`", headdiv_says("figure", "--help")[1])
     assert set(listed) == options - {"how", "definition", "scores", "costs"}  # which the papers' files give
 

@@ -12,7 +12,7 @@ from tracked import ROOT, git_files
 
 import headdiv
 from headdiv.companion.experiments.papers import load_paper
-from headdiv.companion.experiments.pipeline import run_notebook
+from headdiv.companion.pipeline import run_notebook
 from headdiv.companion.report.show import DIAGRAMS
 
 MIB = 1024 * 1024  # bytes

@@ -1,6 +1,5 @@
 from .data.toy.corpora import generated_texts as generated_texts
 from .experiments.attention_maps import attention_maps as attention_maps
-from .experiments.catalogue import add_figure as add_figure
 from .experiments.evaluation import apply as apply
 from .experiments.evaluation import evaluate as evaluate
 from .experiments.evaluation import examples as examples
@@ -16,6 +15,7 @@ from .experiments.running import train as train
 from .report.compare import compare as compare
 from .report.compare import draw_comparison as draw_comparison
 from .report.explorer import explore as explore
+from .report.figures import add_figure as add_figure
 from .report.illustrations import deacon_geometry as deacon_geometry
 from .report.illustrations import deacon_rows as deacon_rows
 from .report.illustrations import gha_convergence as gha_convergence

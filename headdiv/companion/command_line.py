@@ -14,6 +14,7 @@ from typing import IO
 import click
 
 from headdiv import __version__
+from headdiv.companion import paths
 from headdiv.companion.experiments.commands import COMMANDS
 from headdiv.companion.options import (
     EXPERIMENT,
@@ -184,10 +185,9 @@ def figure(name: str, paths: tuple[Path, ...], profile: str, options: tuple[tupl
 
     Beside those of a profile there is <paper>_pruning, drawn from what `headdiv importance` stores.
     """
-    from headdiv.companion.experiments.catalogue import figure_entry
     from headdiv.companion.experiments.outdated import refuse_outdated
     from headdiv.companion.experiments.profiles import Runs
-    from headdiv.companion.report.figures import write_figure
+    from headdiv.companion.report.figures import figure_entry, write_figure
 
     for experiment in figure_entry(name, profile).experiments_in(Runs(profile).experiments()):
         refuse_outdated(profile, experiment)
@@ -322,6 +322,29 @@ def tune(experiment: str, profile: str, arm: str | None) -> None:
     arms = [choice.arm for choice in halving.tune(profile, experiment, arm)]
     (table,) = (data := tuning_data(profile, experiment)).tables.values()
     print_table(table[data.numbers["variant"].isin(arms)].to_dict("records"), "keys")
+
+
+@cli.command(name="list")
+@profile_option()
+def list_names(profile: str) -> None:
+    """Print the names that commands take: profiles, and a profile's experiments, variants, tables and figures.
+
+    Methods and public data sets come last.
+    """
+    from headdiv.companion.data.public_sets import load_registry
+    from headdiv.companion.experiments.profiles import Runs
+    from headdiv.companion.report.draw import products
+    from headdiv.methods import METHODS
+
+    runs = Runs(profile)
+    tables, figures = products(runs)
+    say_prose(f"profiles: {', '.join(sorted(path.stem for path in (paths.home() / 'config').glob('*.yaml')))}")
+    for experiment in runs.experiments():
+        say_prose(f"{experiment}: {', '.join(dict.fromkeys(run.variant for run in runs.planned(experiment)))}")
+    say_prose(f"tables: {', '.join(name.replace('_', '/', 1) for name in tables)}")
+    say_prose(f"figures: {', '.join(figures)}")
+    say_prose(f"methods: {', '.join(METHODS)}")
+    say_prose(f"data sets: {', '.join(load_registry())}")
 
 
 for command in COMMANDS:

@@ -10,11 +10,11 @@ from conftest import EXPERIMENT
 from reported import EXPERIMENTS, write_profile
 from tracked import ROOT, git_files
 
-from headdiv.companion.experiments import pipeline
-from headdiv.companion.experiments.pipeline import check_config, load_plan, make_plan, notebook_code
+from headdiv.companion import pipeline
 from headdiv.companion.experiments.profile_file import Profile
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.pipeline import check_config, load_plan, make_plan, notebook_code
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods.base import Method
 from headdiv.methods.registry import register

@@ -23,7 +23,7 @@ from reported import (
 )
 
 from headdiv import companion
-from headdiv.companion.experiments import catalogue, figure_kinds
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report import figures, illustrations
 from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.groups import by_variant, title
@@ -76,7 +76,11 @@ def headed_too(recorded, project):
 
 @pytest.mark.parametrize(
     "name",
-    [name for name, it in catalogue.known_figures().items() if it.kind != catalogue.HEADS and not it.of_importance],
+    [
+        name
+        for name, it in figures.known_figures().items()
+        if not it.kind.of_importance and not name.endswith("heads_by_epoch")
+    ],
 )
 def test_every_figure_is_readable_and_names_its_data(headed_too, name):
     figure = figures.draw(name, "p")
@@ -105,28 +109,26 @@ def test_unknown_formats_are_refused(recorded, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("runs", "names"),
+    ("task", "variants", "names"),
     [
-        ([], []),
-        (["deacon/qa baseline", "deacon/qa direct-8"], ["deacon_qa_curves"]),
-        (["deacon/translation average-8"], ["deacon_translation_curves", "deacon_figure6"]),
+        ("qa", ["baseline", "direct-8"], ["deacon_qa_curves"]),
+        ("translation", ["average-8"], ["deacon_translation_curves", "deacon_figure6"]),
+        ("translation", ["baseline", "direct-3"], ["deacon_translation_curves", "deacon_table3"]),
+        ("mhr/translation", ["alphas"], ["mhr_translation_curves", "mhr_figure4", "mhr_figure5"]),
+        ("mhr/translation", ["baseline"], ["mhr_translation_curves", "mhr_figure5"]),
+        ("mhr/translation", ["hard"], ["mhr_translation_curves", "mhr_swaps"]),
         (
-            ["deacon/translation baseline", "deacon/translation direct-3"],
-            ["deacon_translation_curves", "deacon_table3"],
-        ),
-        (["mhr/translation alphas"], ["mhr_translation_curves", "mhr_figure4", "mhr_figure5"]),
-        (["mhr/translation baseline"], ["mhr_translation_curves", "mhr_figure5"]),
-        (["mhr/translation hard"], ["mhr_translation_curves", "mhr_swaps"]),
-        (
-            ["mhr/translation baseline", "mhr/translation cosine"],
+            "mhr/translation",
+            ["baseline", "cosine"],
             ["mhr_translation_curves", "mhr_figure5", "mhr_figure6", "mhr_figure7"],
         ),
-        (["homeostasis/base baseline"], ["homeostasis_base_curves"]),
-        (["moa/translation moa-8-8"], ["moa_translation_curves", "moa_translation_routers"]),
+        ("homeostasis/base", ["baseline"], ["homeostasis_base_curves"]),
+        ("moa/translation", ["moa-8-8"], ["moa_translation_curves", "moa_translation_routers"]),
     ],
 )
-def test_figures_are_those_that_the_profiles_runs_allow(runs, names):
-    assert list(catalogue.figures_of(tuple(run.split()) for run in runs)) == names
+def test_figures_are_those_that_the_profiles_runs_allow(project, task, variants, names):
+    write_profile(project, "few", task, variants=variants)
+    assert list(figures.figures_of(Runs("few"))) == names
 
 
 def test_heads_by_epoch_are_drawn_where_they_are_measured(project):
@@ -148,10 +150,13 @@ def test_heads_by_epoch_are_drawn_where_they_are_measured(project):
     cka = figure.axes[0].get_lines()[2]  # after those of two seeds
     assert cka.get_ydata() == pytest.approx([(e + 1.5) / 100 + 0.1 for e in cka.get_xdata()])
     assert len(figure.axes[2].get_lines()) == 3  # DEACON's alone
-    assert name in catalogue.figures_of([("deacon/translation", "baseline")], {"deacon/translation"})
     text = (project.home / "config" / "p.yaml").read_text()
     own = "deacon/translation:\n    settings: {own: {train.share: 0.5}}"
     project.write_config("p", text.replace("deacon/translation:", own))
+    assert name not in figures.figures_of(Runs("p"))
+    measured = own.replace("train.share: 0.5", "train.epoch_heads: true")
+    project.write_config("measured", text.replace("deacon/translation:", measured))
+    assert name in figures.figures_of(Runs("measured"))
     for run in runs[4:]:
         run["config"]["train"] = run["config"]["train"] | {"share": 0.5}
     put(*runs[4:])
@@ -190,27 +195,22 @@ def test_a_variant_has_the_look_of_its_method_in_every_experiment(headed_too):
     assert looks({"mine": {"name": "not-known"}})["mine"]["marker"] == "o"
 
 
-def test_every_kind_that_a_paper_can_name_can_be_drawn():
-    assert set(figures.DRAWN_BY_KIND) == set(figure_kinds.FIGURE_KINDS)
-
-
 def test_the_example_of_contributing_is_a_figure(recorded, project, monkeypatch):
-    monkeypatch.setattr(catalogue, "_own", {})
+    monkeypatch.setattr(figures, "_own", {})
     _, _, code = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```python\n")
     (project.home / "mine.py").write_text(code.partition("```")[0], encoding="utf-8")
     path = project.home / "config" / "p.yaml"
     path.write_text(f"plugins: [mine.py]\n{path.read_text(encoding='utf-8')}", encoding="utf-8")
     figure = figures.draw("deacon_bleu_by_loss", "p")
     assert len(figure.axes[0].collections[0].get_offsets()) == len(RUNS)
-    entry = catalogue.figures_of([("deacon/translation", "own")])["deacon_bleu_by_loss"]
-    assert (entry.label, entry.alternative) == (
-        "bleu by loss", "BLEU on the test set against the validation loss, a point for each run"
-    )  # fmt: skip
+    entry = figures.figures_of(Runs("p"))["deacon_bleu_by_loss"]
+    assert entry.label == "bleu by loss"
+    assert entry.caption.startswith("BLEU on the test set against the validation loss, a point for each run.")
     with pytest.raises(ConfigError, match="has no docstring, expected its caption"):
         companion.add_figure("deacon/translation")(lambda profile, figure: None)
-    entry.draw.__name__ = "figure6"
+    entry.kind.draw.__name__ = "figure6"
     with pytest.raises(ConfigError, match="'deacon_figure6' is taken"):
-        companion.add_figure("deacon/translation")(entry.draw)
+        companion.add_figure("deacon/translation")(entry.kind.draw)
 
 
 # ---- curves

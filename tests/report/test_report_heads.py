@@ -8,7 +8,6 @@ from matplotlib.colors import to_hex
 from reported import MIXED, assert_readable, headed, metrics, put, routed, swap, write_profile
 
 import headdiv
-from headdiv.companion.experiments import catalogue
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report import figures, groups, heads, moa, swaps
@@ -411,4 +410,4 @@ def test_words_are_of_variants_that_choose():
     for experiment, name in (("moa/translation", "moa_translation_words"), ("moa/mlm", "moa_mlm_words")):
         rows = task_of(experiment).variants
         choosing = {name for name, row in rows.items() if row.method.get("k", 0) < row.method.get("experts", 0)}
-        assert set(catalogue.figure_entry(name).variants) == choosing
+        assert set(figures.figure_entry(name).variants) == choosing

@@ -18,7 +18,7 @@ from headdiv.companion.experiments.importance import (
     record_importance,
     stored_importance,
 )
-from headdiv.companion.experiments.pipeline import make_plan
+from headdiv.companion.pipeline import make_plan
 from headdiv.companion.report import figures
 from headdiv.companion.report.looks import OF_METHODS
 from headdiv.companion.report.tables import table_data

@@ -9,8 +9,8 @@ import pytest
 from markdown_it import MarkdownIt
 from reported import EXPERIMENTS, metrics, put, store_all, worked_out, write_profile
 
-from headdiv.companion.experiments import catalogue
 from headdiv.companion.experiments import results as store
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.options import printable
 from headdiv.companion.report import formats, tables
 from headdiv.companion.report.table_data import BESIDE, TableData
@@ -294,13 +294,13 @@ def test_the_table_for_programs_comes_back(recorded, tmp_path, table):
 # ---- which tables there are
 
 
-def test_a_table_about_data_stands_before_the_results(recorded):
-    assert catalogue.tables_of(["deacon/lm", "deacon/qa"]) == {
+def test_a_table_about_data_stands_before_the_results(project):
+    write_profile(project, "few", "lm", "qa")
+    assert tables.tables_of(Runs("few")) == {
         "deacon/sources": "deacon/lm",
         "deacon/lm": "deacon/lm",
         "deacon/qa": "deacon/qa",
     }
-    assert catalogue.tables_of(["deacon/translation"]) == {"deacon/translation": "deacon/translation"}
 
 
 def test_an_audit_without_counts_of_a_paper_has_our_own_alone(monkeypatch):

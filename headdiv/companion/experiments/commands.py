@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from headdiv.companion import paths
 from headdiv.companion.options import (
     EXPERIMENT,
     PATH,
@@ -17,7 +16,6 @@ from headdiv.companion.options import (
     print_table,
     profile_option,
     say,
-    say_prose,
 )
 
 STEPS = 10  # of a pruning curve
@@ -109,27 +107,4 @@ def importance(
     say(f"{record_importance(record, profile)}")
 
 
-@click.command(name="list")
-@profile_option()
-def list_names(profile: str) -> None:
-    """Print the names that commands take: profiles, and a profile's experiments, variants, tables and figures.
-
-    Methods and public data sets come last.
-    """
-    from headdiv.companion.data.public_sets import load_registry
-    from headdiv.companion.experiments.pipeline import products
-    from headdiv.companion.experiments.profiles import Runs
-    from headdiv.methods import METHODS
-
-    runs = Runs(profile)
-    tables, figures = products(runs)
-    say_prose(f"profiles: {', '.join(sorted(path.stem for path in (paths.home() / 'config').glob('*.yaml')))}")
-    for experiment in runs.experiments():
-        say_prose(f"{experiment}: {', '.join(dict.fromkeys(run.variant for run in runs.planned(experiment)))}")
-    say_prose(f"tables: {', '.join(name.replace('_', '/', 1) for name in tables)}")
-    say_prose(f"figures: {', '.join(figures)}")
-    say_prose(f"methods: {', '.join(METHODS)}")
-    say_prose(f"data sets: {', '.join(load_registry())}")
-
-
-COMMANDS = (prepare, train, importance, list_names)
+COMMANDS = (prepare, train, importance)

@@ -13,11 +13,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
-from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import scores_of
 from headdiv.companion.report.families import PLAIN, beside, design_of
+from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import signed
 from headdiv.companion.report.groups import (
     Groups,
@@ -46,13 +47,14 @@ from headdiv.companion.report.scale import data_title, training_size
 from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_JUDGED, NOT_YET, verdict
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import VALIDATION_LOSS, Panel
-from headdiv.core.errors import DataError
+from headdiv.core.errors import NotStoredError
 
 UNFILLED = (NOT_JUDGED, NOT_YET)
 FAR = 4  # times the median row's range: a row with a scale of its own
 WIDE, HIGH, LOW = 2.5, 1.5, 0.45  # inches: a measure; the row of absolute values; a row of differences
 
 
+@figure_kind("curves")
 def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     """Training loss and the task's measures of the validation split, by epoch.
 
@@ -243,6 +245,7 @@ def _share_scale(axes: np.ndarray) -> bool:
 START = 0.15  # of the updates of a level's longest run: what is before is not in the range of an axis
 
 
+@figure_kind("level-curves")
 def draw_level_curves(profile: str, figure: FigureEntry) -> Figure:
     """Training loss and the task's measures of the validation split, by updates: a column for each stored level.
 
@@ -319,13 +322,27 @@ COLUMNS = 3  # of axes
 LITTLE = 0.1  # a cosine that looks small
 
 
+def _measured_by_epoch(runs: Runs, experiment: str) -> bool:
+    return any(config.train.epoch_heads for config in runs.planned(experiment))
+
+
+@figure_kind(
+    "heads-by-epoch",
+    caption=(
+        "How alike the heads are after each epoch, on the validation split: means over the attention modules; thick "
+        "lines are means over seeds, thin ones single seeds. Linear CKA and cosine compare the outputs of two heads, "
+        "the Jensen–Shannon distance their attention; the effective rank is that of all heads' outputs side by side. "
+        "For DEACON there is also the mean absolute cosine of two columns of w (Figure 6)."
+    ),
+    planned=_measured_by_epoch,
+)
 def draw_heads(profile: str, figure: FigureEntry) -> Figure:
     """Measures of the heads by epoch: thick lines are means over seeds, thin ones the seeds.
 
     Each is a mean over the attention modules that have it; what no run has is left out.
 
     Raises:
-        DataError: no stored results, or the heads were not measured after the epochs.
+        NotStoredError: no stored results, or the heads were not measured after the epochs.
     """
     groups = by_variant(profile, figure.experiment)
     labels, run = labels_of(figure.experiment, groups), next(iter(groups.values()))[0]
@@ -361,7 +378,7 @@ def _heads_by_epoch(profile: str, groups: Groups) -> dict[str, dict[str, np.ndar
     for variant, runs in groups.items():
         for run in runs:
             if any(point.heads is None for point in run.curve):
-                raise DataError(
+                raise NotStoredError(
                     f"{run.name}: its heads were not measured after the epochs; expected train.epoch_heads: true in "
                     f"profile {profile}"
                 )

@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
+from pydantic import Field
 
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.analysis.statistics import Interval, interval
-from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.report import plotting
 from headdiv.companion.report.contrasts import (
@@ -30,6 +30,7 @@ from headdiv.companion.report.contrasts import (
     stored_contrasts,
 )
 from headdiv.companion.report.families import CHANGES, design_of, families_of, scores_in_common
+from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed, plural, signed, with_unit
 from headdiv.companion.report.groups import (
     Groups,
@@ -52,6 +53,7 @@ from headdiv.companion.report.verdicts import (
     verdict,
 )
 from headdiv.core.errors import NotStoredError
+from headdiv.core.settings import Settings
 
 WIDTH = 9.2  # inches
 LETTERS = 30  # of a row's label, in one line
@@ -107,6 +109,14 @@ class Pair(NamedTuple):
     against: str
 
 
+class DifferencesOptions(Settings):
+    """What is compared."""
+
+    scores: list[str] = Field(default_factory=list, description="those of the table where left out")
+    costs: bool = Field(False, description="parameters and times beside them")
+
+
+@figure_kind("differences", Options=DifferencesOptions)
 def draw_differences(profile: str, figure: FigureEntry) -> Figure:
     """Every row against the Transformer, and below it what one change does to two rows: a panel for each score.
 
@@ -291,6 +301,7 @@ def _draw_costs(axes: Iterable[Axes], groups: Groups, variants: Sequence[str]) -
 # ---- methods at several levels of a factor
 
 
+@figure_kind("levels")
 def draw_levels(profile: str, figure: FigureEntry) -> Figure:
     """Each method's difference from the Transformer by dropout or share of data, and how it changes.
 

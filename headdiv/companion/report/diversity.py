@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE
+from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed, plural, plurals, signed
 from headdiv.companion.report.groups import Groups
 from headdiv.companion.report.looks import looks
@@ -176,6 +176,7 @@ def _label(method: str) -> str:
     return METHODS[method].Options.label or method.replace("-", " ").capitalize()
 
 
+@figure_kind("diversity")
 def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     """BLEU of every run against each measure, by method; lines go from the baseline through a loss's strengths."""
     groups = runs_of_figure(profile, figure, "measures")

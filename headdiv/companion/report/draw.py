@@ -1,17 +1,57 @@
-"""All tables and figures of a paper, which the pipeline draws in one process."""
+"""The tables and figures of a profile, and those of a paper drawn at once, as the pipeline does."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.outdated import refuse_outdated
-from headdiv.companion.experiments.pipeline import of_paper, products
+from headdiv.companion.experiments.papers import data_table_of, task_of
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.report.figures import write_figure
+from headdiv.companion.experiments.run_result import IMPORTANCE
+from headdiv.companion.experiments.stored_outputs import FILE as OUTPUTS
+from headdiv.companion.report.figures import figures_of, write_figure
+from headdiv.companion.report.table_data import OF_PRUNING, OF_TUNING
 from headdiv.companion.report.table_files import write_table
+from headdiv.companion.report.tables import tables_of
 from headdiv.core.errors import DataError, NotStoredError
 from headdiv.core.settings import nearest
+
+
+@dataclass(frozen=True)
+class Product:
+    """A table or a figure: the experiments whose runs it needs, and what the report of Snakemake says of it."""
+
+    paper: str
+    experiments: list[str]
+    caption: str
+    reads: tuple[str, ...] = ()  # files of each run besides its metrics: the test set's outputs, importance of heads
+
+
+def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
+    """The tables and the figures of a profile, by the files' name; its data need not be there."""
+    tables, figures, pruned = {}, {}, known.pruned()
+    for table, experiment in tables_of(known).items():
+        task, about = task_of(experiment), data_table_of(table)
+        of = next((f", {end[1:]}" for end in (OF_TUNING, OF_PRUNING) if table.endswith(end)), "")
+        caption = f"{(about or task).table}{of}. {(about or task).title}"
+        reads = (OUTPUTS,) if table == experiment and task.compares_outputs else ()
+        reads += (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
+        paper = experiment.partition("/")[0]
+        tables[table.replace("/", "_")] = Product(paper, known.of_one_model(experiment), caption, reads)
+    for name, entry in figures_of(known).items():
+        reads = (IMPORTANCE,) if entry.kind.of_importance else ()
+        shown = [one for one in entry.experiments_in(known.experiments()) if not reads or one in pruned]
+        shown = list(dict.fromkeys(one for experiment in shown for one in known.of_one_model(experiment)))
+        figures[name] = Product(entry.paper, shown, entry.caption, reads)
+    return tables, figures
+
+
+def of_paper(made: Mapping[str, Product], paper: str) -> dict[str, Product]:
+    """Those of a paper, by name."""
+    return {name: product for name, product in made.items() if product.paper == paper}
 
 
 def draw_paper(profile: str, paper: str) -> None:

@@ -1,4 +1,8 @@
-"""Figures, drawn from stored metrics: as PNG and SVG, the same bytes for the same numbers."""
+"""The figures that there are, and how they are drawn from stored metrics: the same bytes for the same numbers.
+
+A paper's file lists its figures; every task of a paper has learning curves and heads by epoch besides, and
+plugins add figures of one's own (`add_figure`).
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,10 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from headdiv.companion.experiments import figure_kinds
-from headdiv.companion.experiments.catalogue import FigureEntry, figure_entry
+from headdiv.companion.experiments.papers import PaperFigure, load_paper, paper_names, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import stored_files
-from headdiv.companion.report import (
+from headdiv.companion.report import (  # noqa: F401 (each adds its kinds)
     curves,
     differences,
     diversity,
@@ -26,27 +29,100 @@ from headdiv.companion.report import (
     pruning,
     swaps,
 )
+from headdiv.companion.report.figure_kinds import KINDS, DrawFigure, FigureEntry, FigureKind
 from headdiv.companion.report.groups import labels_of
 from headdiv.companion.report.plotting import STYLE, add_title
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import replacing
 from headdiv.core.settings import check, nearest
 
 _NO_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-COMPARING = ("bleu", "changes", "confidence")  # kinds that are about what they set side by side
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
+OF_EVERY_TASK = {"curves": "curves", "heads_by_epoch": "heads-by-epoch"}  # kinds by names' ends
 
-# By `FigureEntry.kind`; each raises `DataError` where what it draws is not stored, or lacks what it needs.
-DRAWN_BY_KIND: dict[str, Callable[[str, FigureEntry], Figure]] = {
-    "curves": curves.draw_curves, "heads-by-epoch": curves.draw_heads, "differences": differences.draw_differences,
-    "diversity": diversity.draw_diversity,
-    "levels": differences.draw_levels, "level-curves": curves.draw_level_curves,
-    "measures": heads.draw_measures,
-    "pca-weights": heads.draw_pca_weights, "alphas": heads.draw_alphas, "confidence": heads.draw_confidence,
-    "changes": heads.draw_changes, "swaps": swaps.draw_swaps,
-    "bleu": homeostasis.draw_bleu, "activations": homeostasis.draw_activations,
-    "routers": moa.draw_routers, "words": moa.draw_words, "pruning": pruning.draw_pruning,
-}  # fmt: skip
+_own: dict[str, FigureEntry] = {}  # what plugins have added
+
+
+def add_figure(
+    experiment: str, *, label: str = "", variants: tuple[str, ...] = (), against: tuple[str, ...] = ()
+) -> Callable[[DrawFigure], DrawFigure]:
+    """Make a function a figure of one's own, ``<paper>_<its name>``; its docstring is the caption.
+
+    A profile names its file under ``plugins``: the figure is then drawn, and shown in the report, like those of papers.
+    The function gets the profile's name and the figure's entry, reads what is stored, and returns matplotlib's figure.
+
+    Args:
+        experiment: ``<paper>/<task>``, whose runs it needs.
+        label: what the gallery calls it; the function's name where left out.
+        variants: one of these must be in the profile; any where none is named. ``against``: and all of these.
+
+    Raises:
+        ConfigError: no such experiment, a function without a docstring, or a name that is taken.
+    """
+    task_of(experiment)
+
+    def added(draw: DrawFigure) -> DrawFigure:
+        name = f"{experiment.partition('/')[0]}_{draw.__name__}"
+        taken = known_figures().get(name)
+        if taken is not None and taken.kind.draw.__module__ != draw.__module__:
+            raise ConfigError(f"add_figure: the name {name!r} is taken by another figure")
+        if not (caption := " ".join((draw.__doc__ or "").split())):
+            raise ConfigError(f"add_figure: {name!r} has no docstring, expected its caption")
+        called = label or draw.__name__.replace("_", " ")
+        _own[name] = FigureEntry(name, FigureKind(draw), experiment, caption, called, variants, against)
+        return draw
+
+    return added
+
+
+def figures_of_paper(name: str) -> dict[str, FigureEntry]:
+    """Every figure of a paper by its name: task by task those by epoch and what the paper's file lists, then one's own.
+
+    Raises:
+        ConfigError: there is no such paper, or its file is wrong.
+    """
+    entries, paper = [], load_paper(name)
+    for task, content in paper.tasks.items():
+        for ending, kind in OF_EVERY_TASK.items():
+            caption = KINDS[kind].caption or TASKS[content.kind or task].curves_caption
+            entries.append(FigureEntry(f"{name}_{task}_{ending}", KINDS[kind], f"{name}/{task}", caption))
+        entries += [_entry(name, key, figure) for key, figure in paper.figures.items() if figure.task == task]
+    return {entry.name: entry for entry in (*entries, *_own.values()) if entry.paper == name}
+
+
+def _entry(paper: str, name: str, figure: PaperFigure) -> FigureEntry:
+    name, beside = f"{paper}_{name}", tuple(f"{paper}/{task}" for task in figure.beside)
+    larger = f"; {' and '.join(beside)} where the profile has them" if beside else ""
+    kind = KINDS[figure.kind]
+    caption = figure.caption or kind.caption.format(label=figure.label, and_larger=larger, **figure.options)
+    needs = (figure.variants, figure.against, beside, figure.options)
+    return FigureEntry(name, kind, f"{paper}/{figure.task}", caption, figure.label or name, *needs)
+
+
+def known_figures() -> dict[str, FigureEntry]:
+    """The figures of all papers by name, those drawn on request too."""
+    return {name: entry for paper in paper_names() for name, entry in figures_of_paper(paper).items()}
+
+
+def figure_entry(name: str, profile: str | None = None) -> FigureEntry:
+    """The figure of this name, which a plugin of the profile may add.
+
+    Raises:
+        ConfigError: the profile is wrong.
+        DataError: there is no such figure.
+    """
+    if profile is not None:
+        Runs(profile)  # which loads its plugins
+    if name not in (known := known_figures()):
+        raise DataError(f"figure {name!r} is not known{nearest(name, list(known))}")
+    return known[name]
+
+
+def figures_of(runs: Runs) -> dict[str, FigureEntry]:
+    """The figures that a profile's runs allow; those that `headdiv importance` allows on request are not among them."""
+    entries = (entry for paper in runs.papers() for entry in figures_of_paper(paper).values())
+    return {entry.name: entry for entry in entries if entry.planned_in(runs)}
 
 
 def draw(name: str, profile: str, **options: Any) -> Figure:
@@ -67,15 +143,13 @@ def draw(name: str, profile: str, **options: Any) -> Figure:
             f"figure {name}: option {unknown[0]!r} is not known{nearest(unknown[0], list(entry.options))}"
         )
     try:
-        own = figure_kinds.FigureKind(entry.kind)  # one's own have no options
-        kind = figure_kinds.FIGURE_KINDS.get(entry.kind, own)
-        checked = check(kind.Options, entry.options | options)
+        checked = check(entry.kind.Options, entry.options | options)
     except ConfigError as error:
         raise ConfigError(f"figure {name}: option {error}") from None
     entry = replace(entry, options=checked.model_dump())
     with matplotlib.rc_context(STYLE):
-        figure = (entry.draw or DRAWN_BY_KIND[entry.kind])(profile, entry)
-        if entry.kind in COMPARING and (lacking := _lacking(profile, entry)):
+        figure = entry.kind.draw(profile, entry)
+        if entry.kind.compares and (lacking := _lacking(profile, entry)):
             add_title(figure, f"{figure.get_suptitle()}\nIncomplete; not stored in this profile: {', '.join(lacking)}")
     for one in figure.findobj(Text):  # what results say is no formula, and can be written as XML
         one.set_text(_NO_TEXT.sub("\ufffd", one.get_text()).replace("$", r"\$"))

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
+from typing import Literal
 
 import numpy as np
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
+from pydantic import Field
 
 from headdiv.companion.analysis.statistics import interval
-from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.run_result import Record, RunResult
 from headdiv.companion.report import plotting
+from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed
 from headdiv.companion.report.groups import KIND_LABELS, Groups, by_module, kinds_of, labels_of, place_name, title
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.measures import MEASURES, measures_by_module
 from headdiv.core.errors import DataError, NotStoredError
+from headdiv.core.settings import Settings
 from headdiv.plots import DIVERGING
 
 Module = tuple[str, int]  # kind of attention; layer, counted from 1
@@ -51,6 +54,13 @@ class PCAWeights(Record):
     mean_absolute_cosine: float
 
 
+class PCAOptions(Settings):
+    """How the cosines of PCA weights are shown."""
+
+    limit: float = Field(gt=0, description="of the colours; 1 is the full scale")
+
+
+@figure_kind("pca-weights", Options=PCAOptions)
 def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
     """Cosines between different columns of every PCA layer's weights, a row for each variant; first seeds.
 
@@ -108,6 +118,24 @@ class Alphas(Record):
     nuclear_norm: float
 
 
+class AlphasOptions(Settings):
+    """What the caption says of Alphas."""
+
+    how: str = Field("", description="they were trained: 'with the nuclear loss'")
+
+
+@figure_kind(
+    "alphas",
+    caption=(
+        "mixing matrices"
+        "The Alphas of every attention module, trained {how} (the paper's {label}, which shows the decoder's "
+        "self-attention). Row i holds the coefficients of the mixture that head i becomes. Colours show A minus the "
+        "identity, where A starts: white is unchanged. Above each: its nuclear norm (at the start, the number of "
+        "heads) and the share of the squared off-diagonal entries that belongs to the skew-symmetric part: 1 if "
+        "opposite entries differ only in sign, 0 if they are equal, one half if they are unrelated."
+    ),
+    Options=AlphasOptions,
+)
 def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
     """Every Alphas matrix of the variant's first seed, as its difference from the identity that it started from."""
     groups = plotting.runs_of_figure(profile, figure, "alphas")
@@ -152,6 +180,7 @@ def ranked(runs: list[RunResult], measure: str) -> dict[Module, np.ndarray]:
     return {at: np.sort([values[at] for values in by_seed], axis=1) for at in by_seed[0]}
 
 
+@figure_kind("confidence", compares=True)
 def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     """Confidence of every head by kind and layer, and how unequal the heads of a layer are.
 
@@ -229,6 +258,24 @@ def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, 
     return found
 
 
+class ChangesOptions(Settings):
+    """Which distance of heads is compared."""
+
+    distance: Literal["cosine", "l2"]
+    definition: str = Field("", description="of the distances, for the caption")
+
+
+@figure_kind(
+    "changes",
+    caption=(
+        "distances between heads"
+        "How far apart the heads of a layer are, against the baseline (the paper's {label}): change in percent of the "
+        "L₁,₁ norm of the matrix of their distances, {definition}, mean over the words of the validation split. Above "
+        "zero the heads are further apart than the baseline's, below zero closer together."
+    ),
+    Options=ChangesOptions,
+    compares=True,
+)
 def draw_changes(profile: str, figure: FigureEntry) -> Figure:
     """Change of the heads' total discrepancy against the baseline of the same seed, by kind and layer."""
     groups, (base,) = plotting.runs_of_figure(profile, figure, "measures"), figure.against
@@ -265,6 +312,7 @@ def draw_changes(profile: str, figure: FigureEntry) -> Figure:
 KIND_MARKERS = {"encoder": "o", "decoder": "^", "cross": "s"}
 
 
+@figure_kind("measures")
 def draw_measures(profile: str, figure: FigureEntry) -> Figure:
     """Every head measure by variant: each module, and their mean with its interval over seeds.
 

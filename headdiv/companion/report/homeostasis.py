@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.papers import BASELINE, load_paper
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import Record, RunResult, stored_files
 from headdiv.companion.report import plotting
 from headdiv.companion.report.curves import common_epochs
+from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.groups import Groups, chosen, labels_of, title
 from headdiv.companion.report.looks import look_of, looks
 from headdiv.core.errors import NotStoredError
+from headdiv.core.settings import Settings
 
 MOST_MARKERS = 25  # on a line, so that they do not run together
 LOCATIONS = {False: "the heads, before W^O", True: "the blocks' outputs"}  # by whether it is a block
@@ -70,6 +71,22 @@ def _labels(names: Iterable[str]) -> dict[str, str]:
 # ---- BLEU by epoch
 
 
+class BleuOptions(Settings):
+    """Whose BLEU by epoch is shown."""
+
+    split: Literal["training", "validation"]
+
+
+@figure_kind(
+    "bleu",
+    caption=(
+        "BLEU by epoch"
+        "BLEU of greedy translations of the first pairs of the {split} text after each epoch (the paper's "
+        "{label}){and_larger}. It is computed over the vocabulary's words, with one reference each."
+    ),
+    Options=BleuOptions,
+    compares=True,
+)
 def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
     """BLEU by epoch, one line a variant; means over seeds.
 
@@ -145,6 +162,7 @@ def activity_of(runs: list[RunResult], blocks: bool) -> Activity | None:
     return Activity(found[0].mechanism, found[0].s, np.concatenate([np.ravel(module.shares) for module in found]))
 
 
+@figure_kind("activations")
 def draw_activations(profile: str, figure: FigureEntry) -> Figure:
     """How often units were active in the last Q training steps: a line a variant, all modules and seeds together."""
     tasks = (f"{figure.paper}/{task}" for task in load_paper(figure.paper).tasks)  # in the paper's order

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.run_result import Record, RunResult
+from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.groups import KIND_LABELS, by_module, chosen, kinds_of, labels_of, place_name, title
 from headdiv.companion.report.plotting import (
     BLUE,
@@ -111,6 +111,16 @@ def router_words(profile: str, experiment: str, variant: str, seed: int | None =
 # ---- load, importance, entropy
 
 
+@figure_kind(
+    "routers",
+    caption=(
+        "routers"
+        "How evenly and how decisively the experts of every attention module are chosen, on the validation split. "
+        "Left: each expert's share of the choices, sorted within its module; middle, sorted anew: of the gates; white "
+        "is an even share. With k = E all loads are even and only the gates differ. Right: the mean entropy of the "
+        "routing probabilities; the dashed line, log E, is a router without preferences."
+    ),
+)
 def draw_routers(profile: str, figure: FigureEntry) -> Figure:
     """Load and importance of every expert against an even share, and entropy of every router; each first seed."""
     groups = runs_of_figure(profile, figure, "router")
@@ -169,6 +179,15 @@ def _draw_entropies(ax: Axes, routers: list[RouterStatistics]) -> None:
 # ---- words
 
 
+@figure_kind(
+    "words",
+    caption=(
+        "words of the experts"
+        "Which words the experts serve: each module's most often chosen experts, with their share of the choices, and "
+        "the words that they serve most often compared with the average expert. In encoder-decoder attention it is the "
+        "query's word. ␣ is the space before a word, ↵ the end of a line."
+    ),
+)
 def draw_words(profile: str, figure: FigureEntry) -> Figure:
     """The most typical words of the busiest experts of every module: first seed of the first variant that is stored."""
     variant, runs = next(iter(runs_of_figure(profile, figure, "router").items()))

@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headdiv.companion.analysis.statistics import Interval
-from headdiv.companion.experiments.catalogue import FigureEntry
+from headdiv.companion.report.figure_kinds import FigureEntry
 from headdiv.companion.report.groups import Groups, chosen
 from headdiv.companion.report.verdicts import AS_GOOD, BETTER, NOT_JUDGED, NOT_YET, UNDECIDED, WORSE
 from headdiv.plots import DIVERGING

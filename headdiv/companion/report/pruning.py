@@ -14,7 +14,6 @@ from matplotlib.figure import Figure
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.commands import headdiv_command
-from headdiv.companion.experiments.catalogue import OF_PRUNING, FigureEntry
 from headdiv.companion.experiments.importance import ImportanceResult, stored_importance
 from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.profiles import Runs
@@ -22,6 +21,7 @@ from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.contrasts import set_apart
 from headdiv.companion.report.differences import draw_rows
+from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import NONE, plural, plurals, with_intervals, with_unit
 from headdiv.companion.report.groups import failed_trainings, labels_of, not_judged_yet, over_seeds
 from headdiv.companion.report.looks import looks_of
@@ -37,7 +37,7 @@ from headdiv.companion.report.plotting import (
     wrapped,
 )
 from headdiv.companion.report.scale import data_title
-from headdiv.companion.report.table_data import SIMULTANEOUS, TableData, ends
+from headdiv.companion.report.table_data import OF_PRUNING, SIMULTANEOUS, TableData, ends
 from headdiv.companion.report.verdicts import (
     BETTER,
     NO_DIFFERENCE,
@@ -135,6 +135,16 @@ def _makes_it(profile: str, of: str) -> str:
 # ---- the figure
 
 
+@figure_kind(
+    "pruning",
+    caption=(
+        "The score on the test set with ever fewer heads: after training, heads are masked in increasing order of what "
+        "masking each alone adds to the validation loss, measured again when half of them are gone, without "
+        "retraining. Dashed: DEACON models, by the number m of components that they were trained with."
+    ),
+    planned=lambda runs, experiment: experiment in runs.pruned(),
+    of_importance=True,
+)
 def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     """Score against heads kept: a panel for each task with stored importance of heads.
 

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 from IPython.display import SVG, Markdown, display
+from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
-from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING, figure_entry
 from headdiv.companion.experiments.evaluation import examples
-from headdiv.companion.experiments.figure_kinds import HEADS, PRUNING
-from headdiv.companion.experiments.importance import stored_importance
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import best_profiles, score_table
-from headdiv.companion.experiments.run_result import RunResult, stored_files
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report.figures import draw, figure_entry
 from headdiv.companion.report.formats import shortened, significant
 from headdiv.companion.report.tables import experiment_of_table, parameter_table, table_data
 from headdiv.companion.tasks.base import Run
 from headdiv.core.errors import ConfigError, DataError, NotStoredError
 from headdiv.core.settings import nearest
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 T = TypeVar("T")
 
@@ -57,10 +53,9 @@ def show_table(profile: str | None, table: str) -> Markdown:
         DataError: results that contradict each other.
     """
     experiment = experiment_of_table(table)
-    kind = PRUNING if table.endswith(OF_PRUNING) else ""
 
     def made(name: str) -> Markdown:
-        _refuse_lacking(name, experiment, stored=not table.endswith(OF_TUNING), kind=kind)
+        _must_have(name, experiment)
         return Markdown(table_data(name, table).folded())
 
     return _shown(profile, experiment, made)
@@ -75,7 +70,7 @@ def show_parameters(profile: str | None, experiment: str) -> pd.DataFrame | Mark
     task_of(experiment)
 
     def made(name: str) -> pd.DataFrame:
-        _refuse_lacking(name, experiment, stored=False)
+        _must_have(name, experiment)
         try:
             table = parameter_table(name, experiment)
         except (ConfigError, DataError) as error:  # vocabularies come from the corpus, which stored results do without
@@ -94,12 +89,10 @@ def show_figure(name: str, profile: str | None, **options: Any) -> Figure | Mark
         ConfigError: no such profile, or the figure has no such option or value.
         DataError: no figure of this name, or results that contradict each other.
     """
-    from headdiv.companion.report.figures import draw  # a second and a half that notebooks without figures are spared
-
     entry = figure_entry(name, profile)
 
     def made(profile: str) -> Figure:
-        _refuse_lacking(profile, entry.experiment, entry.variants, entry.against, kind=entry.kind)
+        _must_have(profile, entry.experiment)
         return _named(profile, draw(name, profile, **options))
 
     return _shown(profile, entry.experiment, made)
@@ -122,31 +115,11 @@ def _named(profile: str, shown: T) -> T:
     return shown
 
 
-def _refuse_lacking(
-    profile: str,
-    experiment: str,
-    variants: tuple[str, ...] = (),
-    all_of: tuple[str, ...] = (),
-    stored: bool = True,
-    kind: str = "",
-) -> None:
-    """Raise NotStoredError with what the profile lacks, if it lacks anything. ``kind``: of the figure."""
+def _must_have(profile: str, experiment: str) -> None:
+    """Raise NotStoredError unless a profile has an experiment; what is not stored of it is said where it is read."""
     runs = Runs(profile)
     if experiment not in runs.experiments():
         raise NotStoredError(f"Profile {runs.name} has no {experiment}.")
-    configs = runs.planned(experiment)
-    there = {config.variant for config in configs}
-    if variants and not there & set(variants):
-        raise NotStoredError(f"Profile {runs.name} has no {' or '.join(variants)} in {experiment}.")
-    if missing := [variant for variant in all_of if variant not in there]:
-        raise NotStoredError(f"Profile {runs.name} has no {' and no '.join(missing)} in {experiment}.")
-    if kind == PRUNING:
-        if not stored_importance(profile, experiment):
-            raise NotStoredError(f"No heads of {experiment} are masked yet in profile {runs.name}.")
-    elif kind == HEADS and not any(config.train.epoch_heads for config in configs):
-        raise NotStoredError(f"Profile {runs.name} does not measure the heads of {experiment} after each epoch.")
-    elif stored and not stored_files(profile, configs):
-        raise NotStoredError(f"There are no stored results of {experiment} in profile {runs.name}.")
 
 
 def show_scores(metrics: Mapping[str, Any] | RunResult) -> Styler:

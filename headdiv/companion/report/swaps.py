@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from headdiv.companion.experiments.catalogue import FigureEntry
 from headdiv.companion.experiments.run_result import Record, RunResult
+from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.groups import KIND_LABELS, by_variant, chosen, kinds_of, labels_of, title
 from headdiv.companion.report.heads import measure_by_module
 from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, add_handles, add_title, new_figure, whole_ticks
@@ -58,6 +58,7 @@ def _swaps(run: RunResult) -> bool:
     return any(issubclass(cls, SwappingMethod) for cls in method_classes(run.config.method))
 
 
+@figure_kind("swaps")
 def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
     """Which heads were swapped before which epoch: the first seed of every variant that moves heads."""
     experiment = figure.experiment

@@ -9,6 +9,8 @@ import pandas as pd
 
 from headdiv.companion.analysis.statistics import Interval
 
+OF_TUNING = "_tuning"  # end of the name of the table about an experiment's tuning
+OF_PRUNING = "_pruning"  # and of that about how many heads its runs can lose
 DIGITS = 10  # significant ones, in a CSV file
 PLUS_MINUS = "The ± after a score is half the width of Student's 95 % interval of the mean over seeds."
 

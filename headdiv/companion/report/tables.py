@@ -15,9 +15,9 @@ import pandas as pd
 
 from headdiv.companion.analysis.comparison import uneven
 from headdiv.companion.analysis.statistics import half_width
-from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING
-from headdiv.companion.experiments.papers import BASELINE, PaperTask, data_table_of, task_of
+from headdiv.companion.experiments.papers import BASELINE, PaperTask, data_table_of, load_paper, task_of
 from headdiv.companion.experiments.parameters import audit
+from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.contrasts import compared_scores, differences_of, scores_of, set_apart_by_score
 from headdiv.companion.report.families import family_data
@@ -36,12 +36,27 @@ from headdiv.companion.report.headtohead import all_quiet, comparison_data
 from headdiv.companion.report.pruning import pruning_data
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.sources import sources_data
-from headdiv.companion.report.table_data import BESIDE, PLUS_MINUS, SIMULTANEOUS, TableData
+from headdiv.companion.report.table_data import BESIDE, OF_PRUNING, OF_TUNING, PLUS_MINUS, SIMULTANEOUS, TableData
 from headdiv.companion.report.tuning import tuning_data
 from headdiv.companion.report.verdicts import NO_DIFFERENCE
 
 TIMES = ("training_hours", "training_days", "inference_ms")  # by the wall clock, which other work lengthens
 UNTIMED = "Times are left out: these runs are not known to have had the machine to themselves."
+
+
+def tables_of(runs: Runs) -> dict[str, str]:
+    """The tables that a profile's runs give, each with the experiment whose runs it needs.
+
+    A table about an experiment's data comes before that of its results; then those of tuning and pruning.
+    """
+    found = {}
+    for experiment in runs.experiments():
+        paper, _, task = experiment.partition("/")
+        about = {f"{paper}/{name}": experiment for name, t in load_paper(paper).tables.items() if t.task == task}
+        found |= about | {experiment: experiment}
+        found |= {f"{experiment}{OF_TUNING}": experiment} if experiment in runs.arms else {}
+        found |= {f"{experiment}{OF_PRUNING}": experiment} if experiment in runs.pruned() else {}
+    return found
 
 
 def experiment_of_table(table: str) -> str:

@@ -161,7 +161,7 @@ class DataTable(Table):
 class PaperFigure(Settings):
     """A figure of a paper: how it is drawn, and what it shows."""
 
-    kind: str = Field(description="a key of FIGURE_KINDS in headdiv/companion/experiments/figure_kinds.py")
+    kind: str = Field(description="its name in headdiv/companion/report: @figure_kind(name)")
     task: str = Field(description="whose runs it needs")
     label: str = Field("", description="what the paper calls it; its name where left out")
     variants: tuple[str, ...] = Field((), description="one of these must be in the profile; any where left out")

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.papers import load_paper
-from headdiv.companion.experiments.pipeline import of_paper, products
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.run_result import metrics_path
+from headdiv.companion.report.draw import of_paper, products
 from headdiv.companion.report.formats import plural
 from headdiv.core.errors import DataError, HeaddivError
 from headdiv.core.files import remove_leftovers, replacing, write_text

@@ -11,11 +11,9 @@ from typing import Any
 
 from headdiv.companion import paths
 from headdiv.companion.commands import run_command
-from headdiv.companion.experiments.catalogue import OF_PRUNING, OF_TUNING, figures_of, tables_of
-from headdiv.companion.experiments.papers import data_table_of, load_paper, task_of
+from headdiv.companion.experiments.papers import load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import IMPORTANCE
-from headdiv.companion.experiments.stored_outputs import FILE as OUTPUTS
+from headdiv.companion.report.draw import Product, of_paper, products
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import checksum, read_json, short_hash
@@ -32,16 +30,6 @@ class PlannedRun:
     variant: str
     seed: int
     decisive: str
-
-
-@dataclass(frozen=True)
-class Product:
-    """A table or a figure: the experiments whose runs it needs, and what the report of Snakemake says of it."""
-
-    paper: str
-    experiments: list[str]
-    caption: str
-    reads: tuple[str, ...] = ()  # files of each run besides its metrics: the test set's outputs, importance of heads
 
 
 @dataclass(frozen=True)
@@ -190,33 +178,6 @@ def make_plan(profile: str) -> Plan:
         },
         notebooks=[EXPLORER, *known.profile.notebooks],
     )
-
-
-def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
-    """The tables and the figures of a profile, by the files' name; its data need not be there."""
-    configs, tuned, pruned = known.planned(), known.arms, known.pruned()
-    tables, figures = {}, {}
-    for table, experiment in tables_of(known.experiments(), tuned, pruned).items():
-        task, about = task_of(experiment), data_table_of(table)
-        of = next((f", {end[1:]}" for end in (OF_TUNING, OF_PRUNING) if table.endswith(end)), "")
-        caption = f"{(about or task).table}{of}. {(about or task).title}"
-        paper = experiment.partition("/")[0]
-        reads = (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
-        if table == experiment and task.compares_outputs:
-            reads = (OUTPUTS,)
-        tables[table.replace("/", "_")] = Product(paper, known.of_one_model(experiment), caption, reads)
-    by_epoch = {config.experiment for config in configs if config.train.epoch_heads}
-    configured = [(config.experiment, config.variant) for config in configs]
-    for name, entry in figures_of(configured, by_epoch, pruned).items():
-        shown = [one for one in entry.experiments_in(known.experiments()) if not entry.of_importance or one in pruned]
-        shown = list(dict.fromkeys(one for experiment in shown for one in known.of_one_model(experiment)))
-        figures[name] = Product(entry.paper, shown, entry.caption, (IMPORTANCE,) if entry.of_importance else ())
-    return tables, figures
-
-
-def of_paper(made: Mapping[str, Product], paper: str) -> dict[str, Product]:
-    """Those of a paper, by name."""
-    return {name: product for name, product in made.items() if product.paper == paper}
 
 
 def load_plan(profile: str) -> Plan:
