@@ -3,7 +3,6 @@
 import pytest
 from faulty import put_pairs
 
-from headdiv.companion.data.corpora import seq2seq
 from headdiv.companion.data.corpora.lm import load_lm
 from headdiv.companion.data.corpora.seq2seq import load_translation
 from headdiv.companion.data.data_config import LMData, TranslationData
@@ -21,30 +20,17 @@ def pairs(folder, train, **options):
 @pytest.mark.parametrize(
     ("lines", "options", "message"),
     [
-        (["a b"], {}, "data.train: one pair is left, expected more"),
         (["a b"] * 3, {"examples": 4}, "data.examples: 4 asked for, but the training text has 3"),
         (["a b"] * 3, {"valid_every": 2, "examples": 3}, "data.examples: 3 asked for, but the training text has 2"),
         (["ab"] * 3, {"merges": 2}, "data.merges: 2 asked for, but the training text has pairs for 1"),
         (["a b"] * 3, {"min_frequency": 4}, "data.min_frequency: no word of the training text occurs 4 times; every"),
         (["a b", "\x7f\x85"], {}, "{folder}/train.en, line 2: the sentence is empty"),
-        (["a b", "a " * 60000], {}, "data.train, pair 2: 4096 tokens or more (60000); data.strict: false leaves"),
     ],
 )
 def test_parallel_text_that_cannot_be_used(folder, lines, options, message):
     with pytest.raises(DataError) as found:
         load_translation(pairs(folder, lines, **options))
     assert str(found.value).startswith(message.replace("{folder}", str(folder)))
-
-
-def test_a_pair_that_is_too_long_may_be_left_out(folder, monkeypatch):
-    monkeypatch.setattr(seq2seq, "MAX_POSITIONS", 4)
-    corpus = load_translation(pairs(folder, ["a b", "a b c d", "c b a"], strict=False))
-    assert [len(words) for words in corpus.train.pairs.source] == [2, 3]
-    assert corpus.statistics["refused"] == {"4 tokens or more": 1}
-    assert corpus.statistics["train"]["examples"] == 2
-    monkeypatch.setattr(seq2seq, "MAX_POSITIONS", 2)
-    with pytest.raises(DataError, match=r"^data\.valid: no pair is left$"):
-        load_translation(pairs(folder, ["a", "b", "c"], strict=False))
 
 
 def test_a_batch_holds_the_longest_example(project):

@@ -195,10 +195,3 @@ def test_held_out_text_is_mixed_up_to_a_number_of_tokens(folder):
         assert wanted - per_document < count * per_document < wanted + 2 * per_document
     assert corpus.valid.words == 5 * corpus.valid.documents
     assert corpus.statistics["valid"]["tokens"] == corpus.valid.targets
-
-
-def test_held_out_text_without_a_mixture_stops_after_a_document(folder):
-    put_plain(folder)
-    corpus = load_lm(mine(held_out_tokens=1))
-    assert corpus.valid.documents == 1
-    assert corpus.valid.words == 3

@@ -77,12 +77,6 @@ def test_the_choice_is_the_one_written_out(tokens, config, key):
     assert found[:, 1].ravel().tolist() == targets
 
 
-def test_a_text_of_marks_alone_cannot_be_masked():
-    tokens = np.array([[END, END, IGNORED], [END, IGNORED, IGNORED]], dtype=np.int32)
-    with exactly("2 windows of text: found no token that can be masked, expected at least one"):
-        mask_tokens(tokens, (1,), BPE, shares())
-
-
 # ---- held-out text
 
 
@@ -107,14 +101,6 @@ def test_held_out_text_has_one_choice_however_it_is_cut(length, context, other, 
         read, targets = row_of(text.windows, mask_held_out(text, BPE, shares(0.3)))
         found.append((read[: len(row) - 1], targets[: len(row) - 1]))  # the last mark may be cut off
     assert found[0] == found[1]
-
-
-def test_another_text_has_another_choice():
-    row = np.array([END, *[5, 6] * 50, END])
-    changed = row.copy()
-    changed[40] = 7
-    first, second = (mask_held_out(held_out(each, 10), BPE, shares()) for each in (row, changed))
-    assert ((first[:, 1] != IGNORED) != (second[:, 1] != IGNORED)).any()
 
 
 # ---- the stream
@@ -212,10 +198,3 @@ def test_the_unigram_loss_is_that_of_the_masked_tokens(folder):
 def test_a_mistake_in_shares_is_named():
     with exactly("data.random_share: 0.3 and blank_share = 0.8 exceed 1", ConfigError):
         check(MLMData, {"name": "toy", "epoch_tokens": 1, "random_share": 0.3}, ("data",))
-
-
-def test_shares_may_make_a_whole():
-    """However their sum is rounded: 0.35 + 0.65 and the like."""
-    for percent in range(0, 101, 5):
-        found = shares(0.15, percent / 100, (100 - percent) / 100)
-        assert (found.blank_share, found.random_share) == (percent / 100, (100 - percent) / 100)

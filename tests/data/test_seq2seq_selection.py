@@ -216,13 +216,6 @@ def test_what_an_archive_does_not_have_is_named(folder, options, message):
         TASK.check_data(config)
 
 
-def test_an_archive_never_becomes_a_validation_set(folder):
-    archive(folder)
-    config = archived(valid_every=None, files=dict.fromkeys(("train", "valid", "test"), ARCHIVE))
-    with pytest.raises(DataError, match=r"holds no validation set; with data\.valid_every training pairs"):
-        load_translation(config)
-
-
 @pytest.fixture
 def talks(folder, monkeypatch):
     """A data set of the registry without a published checksum, in a mirror; its entry, to be changed."""

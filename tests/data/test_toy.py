@@ -89,14 +89,6 @@ def test_determiners_adjectives_and_nouns_agree(determiner, table):
         assert found == [cell.strip() for cell in row.split("|")]
 
 
-def test_the_lexicon_translates_one_to_one():
-    nouns = [(noun.english[0], noun.german[0]) for kinds in lexicon()["nouns"].values() for noun in kinds]
-    verbs = [(verb.english[2], verb.prefix + verb.german[2]) for verb in lexicon()["verbs"]]
-    adjectives = [(en, de[0]) for en, de in lexicon()["words"].items()]
-    for words in (nouns, verbs, adjectives):
-        assert len({en for en, _ in words}) == len({de for _, de in words}) == len(words)
-
-
 @pytest.mark.parametrize("make", [translation, articles, questions])
 def test_a_seed_decides_and_held_out_text_does_not_depend_on_the_training_text(make):
     found = make(40, 10, 10, 1)

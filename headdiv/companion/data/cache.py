@@ -5,7 +5,6 @@ A public data set is a named case of a user's own files: `locate` gives the same
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import logging
 import os
@@ -14,10 +13,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from headdiv.companion import paths
-from headdiv.companion.data import public_sets, toy
+from headdiv.companion.data import download, public_sets, toy
 from headdiv.companion.data.data_config import DataConfig
 from headdiv.core import manifest
 from headdiv.core.errors import ConfigError, DamageError, DataError
@@ -27,8 +26,6 @@ from headdiv.core.settings import Source, config_error, nearest, refuse_unread
 PREPARATION = 2  # raised whenever the same text is turned into other indices
 
 log = logging.getLogger(__name__)
-
-_LEFTOVER = re.compile(r"\.(.+)\.[0-9a-f]{8}\.(tmp|old)")
 
 Files = dict[str, list[Path]]  # by their role: a language, "examples", "archive", …
 
@@ -90,8 +87,6 @@ def locate(config: DataConfig) -> dict[str, Files]:
         DataError: a file is not there, or could not be fetched.
     """
     if config.files is None:
-        from headdiv.companion.data import download  # whose libraries a plan does not wait for
-
         folder = download.fetch(config.name, paths.raw())
         splits = public_sets.load_registry()[config.name].splits
         return {
@@ -107,24 +102,31 @@ def locate(config: DataConfig) -> dict[str, Files]:
 
 
 def _paths(listed: str | list[str], key: str) -> list[Path]:
-    found: list[Path] = []
+    paths_in_order: list[Path] = []
     for path in [listed] if isinstance(listed, str) else listed:
-        expanded = os.path.expandvars(path)
-        if "$" in expanded:
-            unset = re.search(r"\$\{?(\w+)", expanded)
-            command = f"; `export {unset[1]}=…` sets it" if unset else ""
-            raise ConfigError(f"{key}: {path!r} names an environment variable that is not set{command}")
-        pattern = Path(expanded).expanduser()
+        pattern = os.path.expanduser(os.path.expandvars(path))
+        if unset := re.search(r"\$\{?(\w+)", pattern):
+            raise ConfigError(
+                f"{key}: {path!r} names an environment variable that is not set; `export {unset[1]}=…` sets it"
+            )
         whole = paths.home() / pattern
-        names = [pattern] if whole.is_file() else sorted(glob.glob(str(pattern), root_dir=paths.home()))
-        matches = [match for name in names if (match := paths.home() / name).is_file()]
-        if not matches:
+        names = [pattern] if whole.is_file() else sorted(glob.glob(pattern, root_dir=paths.home()))
+        if not names:
             raise DataError(f"{key}: {whole}: no such file")
-        if isinstance(listed, str) and len(matches) > 1:
-            names = ", ".join(match.name for match in matches)
-            raise DataError(f"{key}: {whole}: found {len(matches)} files, expected one: {names}")
-        found += matches
-    return found
+        if isinstance(listed, str) and len(names) > 1:
+            raise DataError(f"{key}: {whole}: found {len(names)} files, expected one: {', '.join(names)}")
+        paths_in_order += [paths.home() / name for name in names]
+    return paths_in_order
+
+
+def _refuse_shared_files(config: DataConfig) -> None:
+    """No file of the training text may be one of another split; an archive holds them all."""
+    located = locate(config)
+    training = {path: role for role, listed in located["train"].items() for path in listed if role != "archive"}
+    for split, files in located.items():
+        for path in (path for listed in files.values() for path in listed):
+            if split != "train" and path in training:
+                raise DataError(f"data.files: {path} is both train and {split}")
 
 
 def tokenizer_file(config: DataConfig) -> Path | None:
@@ -169,37 +171,31 @@ def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]])
     not what was written, or the folder is another corpus's, all are prepared again, and a warning says so.
     """
     folder = prepared_folder(config)
-    if _problem(folder) is not None:
+    if not _is_whole(folder):
+        if config.files is not None:
+            _refuse_shared_files(config)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder.name, -1):  # another process may be at it
-            if (problem := _problem(folder)) is not None:
-                if problem:
-                    log.warning("%s; the data is prepared again", problem)
+        with FileLock(folder.with_name(f".{folder.name}.lock")):  # another process may be at it
+            if not _is_whole(folder, warn=True):
+                remove_leftovers(folder.parent, folder.name)
                 with replacing(folder) as temporary:
                     temporary.mkdir()
                     write_json(temporary / "corpus.json", prepare(config, temporary))
                     manifest.note(temporary, key=folder.name)
-        for path in folder.parent.glob(".*.*.*"):  # what killed preparations left, of any corpus
-            if match := _LEFTOVER.fullmatch(path.name):
-                with contextlib.suppress(Timeout), _alone(match[1], 0):  # unless it is being prepared now
-                    remove_leftovers(path.parent, match[1])
     return folder
 
 
-def _problem(folder: Path) -> str | None:
-    """What is wrong with a prepared corpus: "" if there is none, a sentence if it is damaged, None if it is whole."""
-    if not (folder / "corpus.json").is_file():  # Snakemake makes the folder before it asks for the file
-        return f"{folder / 'corpus.json'}: missing" if (folder / manifest.MANIFEST).is_file() else ""
+def _is_whole(folder: Path, warn: bool = False) -> bool:
+    """Whether a prepared corpus is there as it was written."""
+    if not (folder / manifest.MANIFEST).is_file() and not (folder / "corpus.json").is_file():
+        return False  # Snakemake makes the folder before it asks for the file
     try:
         manifest.check(folder, key=folder.name)
     except DamageError as error:
-        return str(error)
-    return None
-
-
-def _alone(name: str, timeout: float) -> FileLock:
-    """The lock of who prepares the folder of this name."""
-    return FileLock(paths.prepared() / f".{name}.lock", timeout)
+        if warn:
+            log.warning("%s; the data is prepared again", error)
+        return False
+    return True
 
 
 def read_statistics(folder: Path) -> dict[str, Any]:

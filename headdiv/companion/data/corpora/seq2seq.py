@@ -25,7 +25,6 @@ from headdiv.companion.data.toy import corpora as toy
 from headdiv.companion.models.batching import END, UNKNOWN, Pairs
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, read_json, write_json
-from headdiv.nn.packing import MAX_POSITIONS
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +81,6 @@ def load_further_test(config: TranslationData, name: str, corpus: Corpus) -> Tex
     words = _tokenized(config, texts)
     if corpus.subwords is not None:
         words = _in_pieces(corpus.subwords, words)
-    texts, words = _leave_out_long(texts, words, bad_records)
     if not texts["test"]:
         raise DataError(f"data.more_tests: no pair is left of {name!r}")
     indices = ([getattr(corpus, side).encode(line) for line in words["test"][side]] for side in SIDES)
@@ -127,10 +125,11 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
         encoding = subwords.train([*words["train"]["source"], *words["train"]["target"]], config.merges)
         encoding.save(folder / SUBWORDS)
         extra["merges"] = len(encoding.merges)
-        if (found := len(encoding.merges)) < config.merges:
-            raise DataError(f"data.merges: {config.merges:,} asked for, but the training text has pairs for {found:,}")
+        if extra["merges"] < config.merges:
+            raise DataError(
+                f"data.merges: {config.merges:,} asked for, but the training text has pairs for {extra['merges']:,}"
+            )
         words = _in_pieces(encoding, words)
-    texts, words = _leave_out_long(texts, words, bad_records)
     refuse_empty(texts, "pair")
     sides = [words["train"][side] for side in SIDES]
     if config.joint_vocabulary:
@@ -173,15 +172,14 @@ def word_rules(config: WordsConfig) -> dict[str, Any]:
 
 
 def check_examples(config: DataConfig, found: Mapping[str, Sized], noun: str) -> None:
-    """Refuse, with a DataError, splits without examples, a training of one, and more asked for than there are.
+    """Refuse, with a DataError, splits without examples, and more asked for than there are.
 
     ``found``: each split, before ``examples`` of the training split are taken; ``noun``: what an example is.
     """
     refuse_empty(found, noun)
-    if (count := len(found["train"])) == 1:
-        raise DataError(f"data.train: one {noun} is left, expected more")
-    if (asked := config.examples or 0) > count:
-        raise DataError(f"data.examples: {asked:,} asked for, but the training text has {count:,}")
+    count = len(found["train"])
+    if config.examples is not None and config.examples > count:
+        raise DataError(f"data.examples: {config.examples:,} asked for, but the training text has {count:,}")
 
 
 def refuse_empty(found: Mapping[str, Sized], noun: str) -> None:
@@ -199,21 +197,6 @@ def read_splits(config: DataConfig, read: Callable[[str, cache.Files], list[Any]
     return found
 
 
-def _leave_out_long(
-    texts: dict[str, Text], words: dict[str, Sides], bad_records: BadRecords
-) -> tuple[dict[str, Text], dict[str, Sides]]:
-    """Without pairs that have more tokens on a side than the model has positions for."""
-    for split, sides in words.items():
-        longest = [max(map(len, pair)) for pair in zip(*sides.values(), strict=True)]
-        for number, length in enumerate(longest, start=1):
-            if length >= MAX_POSITIONS:
-                bad_records.add(f"data.{split}, pair {number}", f"{MAX_POSITIONS} tokens or more", f"{length}")
-        if max(longest, default=0) >= MAX_POSITIONS:
-            kept = [number for number, length in enumerate(longest) if length < MAX_POSITIONS]
-            texts[split], words[split] = _some(texts[split], sides, kept)
-    return texts, words
-
-
 def _some(text: Text, sides: Sides, numbers: Iterable[int]) -> tuple[Text, Sides]:
     """These pairs, as text and as words."""
     return [text[i] for i in numbers], {side: [lines[i] for i in numbers] for side, lines in sides.items()}
@@ -226,7 +209,7 @@ def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None
         return {split: texts[split] for split in config.read_splits}
     texts = {}
     for split, files in cache.locate(config).items():
-        if split != (only or split):
+        if only not in (None, split):
             continue
         keep_empty = split == "train" and config.cleans
         if "archive" in files:
@@ -236,16 +219,20 @@ def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None
             sides = ted.read_archive(archive, config.source, config.target, "train" if split == "train" else "test")
             expected = None  # `_check_counts` compares the numbers after the selection
         else:
-            found = [files[language] for language in (config.source, config.target)]
-            if len(found[0]) != len(found[1]):
-                counts = f"{len(found[0])} files of {config.source!r} but {len(found[1])} of {config.target!r}"
+            sources, targets = files[config.source], files[config.target]
+            if len(sources) != len(targets):
+                counts = f"{len(sources)} files of {config.source!r} but {len(targets)} of {config.target!r}"
                 raise DataError(f"data.files.{config.splits[split]}: found {counts}, expected equally many")
-            sides = [tuple(map(ted.read_side, both)) for both in zip(*found, strict=True)]
+            both = zip(sources, targets, strict=True)
+            sides = [(ted.read_side(source), ted.read_side(target)) for source, target in both]
             expected = cache.expected_count(config, split)
         if config.tokenized:
-            sides = [(_joined(one, config.source), _joined(other, config.target)) for one, other in sides]
-        read = (pair_sides(*both, bad_records, expected=expected, keep_empty=keep_empty) for both in sides)
-        texts[split] = list(chain.from_iterable(read))
+            sides = [(_joined(source, config.source), _joined(target, config.target)) for source, target in sides]
+        texts[split] = [
+            pair
+            for source, target in sides
+            for pair in pair_sides(source, target, bad_records, expected=expected, keep_empty=keep_empty)
+        ]
     return texts
 
 
