@@ -16,8 +16,9 @@ from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.tasks.squad_scores import squad_scores
 from headdiv.core.errors import DataError
 
-ODD = "aAbZ019 .,-'\"@&`$%_/|\\#\t\n\r\x00\x07\x1c\x1f\x7f\x85\xa0\u2028…–€ßİΣσςé\u0301漢\U0001f600"
-TEXTS = st.one_of(st.text(ODD, max_size=40), st.text(st.characters(codec="utf-8"), max_size=40))
+ODD = "aAbZ019 .,-'\"@&`$%_/|\\#\t\n\r\x1c\x1f\x7f\x85\xa0\u2028…–€ßİΣσςé\u0301漢\U0001f600"
+ANY = st.characters(codec="utf-8", exclude_categories=["Cc"])
+TEXTS = st.one_of(st.text(ODD, max_size=40), st.text(ANY, max_size=40))
 
 
 def between(text, tokens, first, last):
@@ -34,7 +35,6 @@ def pieces(text, lowercase=False):
     ("text", "found"),
     [
         ("", []),
-        (" \n\x00", []),
         ("It cost $5.", ["It", "cost", "$", "5", "."]),
         ("In the 1990s, 3,500 died.", ["In", "the", "1990s", ",", "3,500", "died", "."]),
         ("One ends here. The next  starts.", ["One", "ends", "here", ".", "The", "next", "starts", "."]),
@@ -63,7 +63,7 @@ def test_a_text_that_moses_rules_change_is_an_error():
 
 
 def slow_places(text, words):
-    """Literally: go through the characters; each is the next of the current word, or white space or a control."""
+    """Literally: go through the characters; each is the next of the current word, or white space."""
     letters = [(number, "-" if word == "@-@" else letter) for number, word in enumerate(words)
                for letter in (["-"] if word == "@-@" else word)]  # fmt: skip
     places = {}
@@ -71,7 +71,7 @@ def slow_places(text, words):
         if letters and letter == letters[0][1]:
             places.setdefault(letters.pop(0)[0], []).append(place)
         else:
-            assert letter.isspace() or letter < " "
+            assert letter.isspace()
     assert not letters
     return [(places[number][0], places[number][-1] + 1) for number in range(len(words))]
 

@@ -17,8 +17,7 @@ from headdiv.core.errors import DataError
 
 SPLIT_DASH = "@-@"  # as Moses rules write a dash between letters or digits; an @ of the text is always a word alone
 
-_BETWEEN_WORDS = re.compile(r"[\s\x00-\x1f]*")
-_INSIDE_WORDS = re.compile(r"[\x00-\x08\x0e-\x1b]*")  # control characters that are not white space are dropped
+_SPACE = re.compile(r"\s*")
 
 
 class Tokens(NamedTuple):
@@ -35,8 +34,8 @@ class Tokens(NamedTuple):
 def tokenise_with_offsets(text: str, lowercase: bool = False) -> Tokens:
     """English words by Moses rules, each with the characters of ``text`` it stands for.
 
-    A word equals its characters, but for ``@-@`` (a dash) and for control characters that Moses rules drop.
-    Between words are only white space and control characters, so there is one alignment or none.
+    A word equals its characters, but for ``@-@`` (a dash). Between words is only white space, so there is one alignment
+    or none.
 
     Args:
         text: any text, also of several sentences; the empty text has no words.
@@ -44,41 +43,24 @@ def tokenise_with_offsets(text: str, lowercase: bool = False) -> Tokens:
             rules recognise the end of a sentence inside a paragraph by the capital after it.
 
     Raises:
-        DataError: the text cannot be aligned to its words. The only known case is the letters DOTMULTI, which Moses
-            rules use internally and turn into a dot. Callers name the record.
+        DataError: the text cannot be aligned to its words, since Moses rules change it: they drop control characters,
+            and turn the letters DOTMULTI into a dot. Callers name the record.
     """
     words = tokenize(text, "en")
     starts, ends = [], []
     position = 0
     for word in words:
-        start = _BETWEEN_WORDS.match(text, position).end()
-        end = _end_of(word, text, start)
-        if end is None:
+        surface = "-" if word == SPLIT_DASH else word
+        start = _SPACE.match(text, position).end()
+        if not text.startswith(surface, start):
             found = text[start : start + 20]
             raise DataError(f"the text cannot be aligned to its words: expected {word!r} next, found {found!r}")
+        position = start + len(surface)
         starts.append(start)
-        ends.append(end)
-        position = end
-    rest = _BETWEEN_WORDS.match(text, position).end()
-    if rest < len(text):
-        raise DataError(f"the text cannot be aligned to its words: {text[rest : rest + 20]!r} is in none of them")
+        ends.append(position)
     if lowercase:
         words = [word.lower() for word in words]
     return Tokens(words, np.array(starts, dtype=np.int32), np.array(ends, dtype=np.int32))
-
-
-def _end_of(word: str, text: str, start: int) -> int | None:
-    """Where ``word`` ends if it stands at ``start``; None if it does not."""
-    surface = "-" if word == SPLIT_DASH else word
-    if text.startswith(surface, start):
-        return start + len(surface)
-    position = start
-    for letter in surface:
-        position = _INSIDE_WORDS.match(text, position).end()
-        if not text.startswith(letter, position):
-            return None
-        position += 1
-    return position
 
 
 def answer_to_tokens(tokens: Tokens, answer: Answer) -> tuple[int, int, bool]:
