@@ -141,8 +141,8 @@ def translation(train: int, valid: int, test: int, seed: int) -> dict[str, list[
 
 def generated_texts(count: int = 200, seed: int = 1) -> tuple[list[str], list[str]]:
     """Sentences of headdiv's own small language and their translations, for where there is no text at hand."""
-    pairs = translation(count, 1, 1, seed)["train"]
-    return [one for one, _ in pairs], [other for _, other in pairs]
+    sources, targets = zip(*translation(count, 1, 1, seed)["train"], strict=True)
+    return list(sources), list(targets)
 
 
 def articles(train: int, valid: int, test: int, seed: int) -> dict[str, list[Article]]:
