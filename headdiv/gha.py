@@ -57,13 +57,6 @@ Moments = tuple[int, Tensor, Tensor]  # of rows: their number, mean (k,) and cov
 def joined_moments(one: Moments, other: Moments) -> Moments:
     """Moments of the rows of both; of no rows mean and covariance may be anything finite (Chan et al. 1983)."""
     (n, mean, C), (n_other, mean_other, C_other) = one, other
-    for count, centre, matrix in (one, other):
-        must_be_number("moments: the number of rows", count, 0, whole=True)
-        must_be_tensor("moments: the mean", centre, "k")
-        must_be_tensor("moments: the covariance", matrix, "k k")
-    if not C.shape == C_other.shape == (len(mean), len(mean_other)):
-        shapes = [tuple(x.shape) for x in (mean, C, mean_other, C_other)]
-        raise ValueError(f"moments: found means and covariances of the shapes {shapes}, expected one k")
     total = max(n + n_other, 1)
     share = n_other / total
     apart = mean_other - mean

@@ -173,7 +173,7 @@ class Method:
     def output_stage(self, spec: AttentionSpec) -> nn.Module | None:
         """Module that combines the heads into one output, (T, H·K) -> (T, D), in place of W^O; None: W^O.
 
-        For `headdiv.insert` it is an nn.Linear or has ``take_over(weight, bias)``: start from an existing W^O.
+        For `headdiv.insert` it is an nn.Linear or has ``init_from(weight, bias)``: start from an existing W^O.
         """
         return None
 
@@ -255,16 +255,16 @@ class Method:
 WithSpec = TypeVar("WithSpec", bound=HeadRecord | HeadModule)
 
 
-def of_kinds(found: Iterable[WithSpec], kinds: tuple[Kind, ...]) -> list[WithSpec]:
+def of_kinds(items: Iterable[WithSpec], kinds: tuple[Kind, ...]) -> list[WithSpec]:
     """The records or modules of attention of these kinds.
 
     Raises:
         TrainingError: there are none.
     """
-    found = list(found)
-    chosen = [one for one in found if one.spec.kind in kinds]
-    if not chosen and found:
-        has = " and ".join(kind for kind in ATTENTION_KINDS if kind in {one.spec.kind for one in found})
+    items = list(items)
+    chosen = [item for item in items if item.spec.kind in kinds]
+    if not chosen and items:
+        has = " and ".join(kind for kind in ATTENTION_KINDS if kind in {item.spec.kind for item in items})
         raise TrainingError(f"method.kinds: the model has no {' or '.join(kinds)} attention, only {has}")
     if not chosen:
         raise TrainingError("the method found no heads: no attention that headdiv built or attached, or no words")
@@ -278,7 +278,7 @@ def acts_on_block(method: Method, block: BlockSpec) -> bool:
 
 def groups(items: Iterable[Item], key: Callable[[Item], Any]) -> list[list[Item]]:
     """Group items by key, keys and items in the order in which they come."""
-    found: dict[Any, list[Item]] = {}
+    by_key: dict[Any, list[Item]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return list(found.values())
+        by_key.setdefault(key(item), []).append(item)
+    return list(by_key.values())

@@ -59,7 +59,7 @@ def joined(lists: list[list[Any]]) -> list[Any]:
 
 def merged(artifacts: list[dict[str, Any]]) -> dict[str, Any]:
     """All of their artifacts, under the names that each gives."""
-    return {name: one for found in artifacts for name, one in found.items()}
+    return {name: value for each in artifacts for name, value in each.items()}
 
 
 def of_all(hook: str, rule: Callable[[list[Any]], Any]) -> Callable[..., Any]:
@@ -90,8 +90,8 @@ def _conflict(part: MethodOptions, other: MethodOptions, name: str, earlier: str
     for kind in ATTENTION_KINDS:
         made, others = part.hooks_for(kind), other.hooks_for(kind)
         if made and others and "attention" in made | others:
-            one, two = (name, earlier) if "attention" in made else (earlier, name)
-            return f"{one!r} builds {kind} attention as a whole and leaves nothing for {two!r}; expected one of them"
+            whole, part = (name, earlier) if "attention" in made else (earlier, name)
+            return f"{whole!r} builds {kind} attention as a whole and leaves nothing for {part!r}; expected one of them"
         if both := made & others:
             where = "build" if "output_stage" in both else "stand in front of"
             return f"{name!r} and {earlier!r} both {where} the output stage of {kind} attention; expected one of them"
@@ -210,8 +210,8 @@ class Combined(Method):
         """One after the other, each with its own history; what each returns, by its name, unless empty."""
         results = {}
         for name, part in self.parts.items():
-            own = replace(end, history=[point.get(name, {}) for point in end.history])
-            if result := part.after_epoch(own):
+            ends = replace(end, history=[point.get(name, {}) for point in end.history])
+            if result := part.after_epoch(ends):
                 results[name] = result
         return results
 

@@ -121,7 +121,7 @@ class PCAOutput(nn.Module):
         nn.init.zeros_(self.b)
 
     @torch.no_grad()
-    def take_over(self, weight: Tensor, bias: Tensor) -> None:
+    def init_from(self, weight: Tensor, bias: Tensor) -> None:
         """Start from an existing W^O, (D, H·K) and (D,); this architecture has a place only for the bias."""
         self.project.bias.copy_(bias)
 
@@ -151,9 +151,9 @@ class DirectOutput(PCAOutput):
         super().__init__(spec, m, inputs=spec.heads, normalised=spec.heads * spec.d_head, projected=m * spec.d_head)
 
     @torch.no_grad()
-    def take_over(self, weight: Tensor, bias: Tensor) -> None:
+    def init_from(self, weight: Tensor, bias: Tensor) -> None:
         """Keep the part of W^O that components can express: w is orthonormal, so with M = H that is all of it."""
-        super().take_over(weight, bias)
+        super().init_from(weight, bias)
         by_head = weight.reshape(-1, self.spec.heads, self.spec.d_head).to(self.w)  # (D, H, K)
         self.project.weight.copy_(torch.matmul(self.w.T, by_head).flatten(1))
 
@@ -357,13 +357,13 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
         of all rows that went through a layer meanwhile. Layers that nothing went through are left out.
     """
     layers = list(pca_layers(model).values())
-    found: dict[str, Moments] = {}
+    by_place: dict[str, Moments] = {}
     for layer in layers:
         k = len(layer.w)
         layer.inputs.collected = _on_cpu((0, torch.zeros(k), torch.zeros(k, k)))
     try:
-        yield found
-        found.update(
+        yield by_place
+        by_place.update(
             keyed_by_place((layer.spec.place, layer.inputs.collected) for layer in layers if layer.inputs.collected[0])
         )
     finally:
@@ -371,8 +371,8 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
             layer.inputs.collected = None
 
 
-def _on_cpu(of: Moments) -> Moments:
-    number, mean, C = of
+def _on_cpu(batch: Moments) -> Moments:
+    number, mean, C = batch
     return number, mean.cpu().double(), C.cpu().double()
 
 

@@ -57,9 +57,9 @@ class ScaledOutput(WeightAndBias):
         self.weight *= self.first_scale
 
     @torch.no_grad()
-    def take_over(self, weight: Tensor, bias: Tensor) -> None:
+    def init_from(self, weight: Tensor, bias: Tensor) -> None:
         """Start from an existing W^O, (D, H·K) and (D,), times the scale."""
-        super().take_over(weight * self.first_scale, bias)
+        super().init_from(weight * self.first_scale, bias)
 
     def forward(self, z: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""

@@ -203,11 +203,11 @@ class Homeostasis(Method):
                 ("s_att", self.attention, self.s_att, model.d_model // model.heads, "a head"),
                 ("s_bo", self.block, self.s_bo, model.d_model, "a block's output"),
             )
-            for key, mechanism, s, units, of in checks:
+            for key, mechanism, s, units, where in checks:
                 if mechanism in KWTA and survivors(units, s) < 1:
-                    return key, f"{s} keeps no unit: {of} has {units}, and round(s·{units}) must be at least 1"
+                    return key, f"{s} keeps no unit: {where} has {units}, and round(s·{units}) must be at least 1"
                 if mechanism in KWTA and survivors(units, s) == units:
-                    return key, f"{s} keeps all units: {of} has {units}, and round(s·{units}) must be less"
+                    return key, f"{s} keeps all units: {where} has {units}, and round(s·{units}) must be less"
                 if mechanism == "smart" and not LOWEST <= s <= HIGHEST:
                     return key, f"{s} is no median that smart inhibition can have: from {LOWEST} to {HIGHEST}"
             return None

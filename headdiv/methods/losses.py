@@ -109,10 +109,10 @@ def no_shares_of_attention(other: MethodOptions, name: str, others_name: str) ->
     return None
 
 
-def by_sentence(rows: Tensor, side: PackedLayout) -> Tensor:
+def by_sentence(rows: Tensor, layout: PackedLayout) -> Tensor:
     """Sums over the rows of each sentence: (T, …) -> (B, …)."""
-    sums = rows.new_zeros(len(side.lengths), *rows.shape[1:])
-    return sums.index_add(0, side.sentence_of_row(), rows)
+    sums = rows.new_zeros(len(layout.lengths), *rows.shape[1:])
+    return sums.index_add(0, layout.sentence_of_row(), rows)
 
 
 def inverse_root(squares: Tensor) -> Tensor:
@@ -124,12 +124,12 @@ def inverse_root(squares: Tensor) -> Tensor:
     return torch.where(squares > least, squares.clamp_min(least).rsqrt(), 0.0)
 
 
-def similarity(x: Tensor, side: PackedLayout) -> Tensor:
+def similarity(x: Tensor, layout: PackedLayout) -> Tensor:
     """cos(φ_i, φ_j) of each sentence's heads, whole matrices: (T, H, K) -> (B, H, H).
 
     The products of a sentence are the sums of its rows' products, and their diagonal holds the squared norms.
     """
-    products = by_sentence(x @ x.transpose(1, 2), side)  # (B, H, H)
+    products = by_sentence(x @ x.transpose(1, 2), layout)  # (B, H, H)
     squares = products.diagonal(dim1=1, dim2=2)  # (B, H)
     inverse = inverse_root(squares)
     return products * inverse.unsqueeze(1) * inverse.unsqueeze(2)
@@ -148,21 +148,21 @@ def similarities(record: HeadRecord, term: Term) -> Tensor:
 # ---- disagreement
 
 
-def agreement(x: Tensor, side: PackedLayout) -> Tensor:
+def agreement(x: Tensor, layout: PackedLayout) -> Tensor:
     """1/H² Σ_i Σ_j cos(x^i, x^j) of each sentence: (T, H, K) -> (B,).
 
     The double sum of products is the square of a sum, so no pairs are formed.
     """
-    inverse = inverse_root(by_sentence(x.square().sum(-1), side))  # (B, H), of norms over whole sentences
-    units = x * inverse[side.sentence_of_row()].unsqueeze(-1)
-    return by_sentence(units.sum(1).square().sum(-1), side) / x.shape[1] ** 2
+    inverse = inverse_root(by_sentence(x.square().sum(-1), layout))  # (B, H), of norms over whole sentences
+    units = x * inverse[layout.sentence_of_row()].unsqueeze(-1)
+    return by_sentence(units.sum(1).square().sum(-1), layout) / x.shape[1] ** 2
 
 
-def overlap(weights: Tensor, side: PackedLayout) -> Tensor:
+def overlap(weights: Tensor, layout: PackedLayout) -> Tensor:
     """1/H² Σ_i Σ_j |A^i ⊙ A^j| for each query, the mean over a sentence: (R, H, N, S) -> (B,)."""
     H = weights.shape[1]
-    each = query_rows(weights.sum(1, keepdim=True).square().sum(-1), side)  # (T, 1)
-    return by_sentence(each, side).squeeze(1) / (H**2 * side.lengths.clamp_min(1))
+    each = query_rows(weights.sum(1, keepdim=True).square().sum(-1), layout)  # (T, 1)
+    return by_sentence(each, layout).squeeze(1) / (H**2 * layout.lengths.clamp_min(1))
 
 
 def disagreement(record: HeadRecord, term: Term) -> Tensor:
@@ -212,10 +212,10 @@ class Orthogonality(HeadLoss):
 # ---- DPP
 
 
-def quality(weights: Tensor, side: PackedLayout) -> Tensor:
+def quality(weights: Tensor, layout: PackedLayout) -> Tensor:
     """q of each sentence's heads, in (0, 1], entropy in nats, mean over the queries: (R, H, N, S) -> (B, H)."""
-    each = query_rows(entropies(weights), side)  # (T, H)
-    return 1 / (1 + by_sentence(each, side) / side.lengths.clamp_min(1).unsqueeze(1))
+    each = query_rows(entropies(weights), layout)  # (T, H)
+    return 1 / (1 + by_sentence(each, layout) / layout.lengths.clamp_min(1).unsqueeze(1))
 
 
 class GramDeterminant(torch.autograd.Function):

@@ -5,24 +5,60 @@ A method enters the table with `register`, whether it is headdiv's or a user's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
-from headdiv.core.code import code_of, file_of
-from headdiv.core.errors import ConfigError
-from headdiv.core.registry import Registry
+from headdiv.core.errors import ConfigError, HeaddivError
 from headdiv.core.settings import Place, Source, check, config_error, nearest
 from headdiv.methods.base import Method, MethodOptions
+from headdiv.methods.code import code_of, file_of
 from headdiv.nn.sizes import Sizes
 
 Registered = TypeVar("Registered", bound=Method)
+GROUP = "headdiv.methods"  # of entry points
 
-METHODS: Registry[type[Method]] = Registry("headdiv.methods")
+
+class Methods(Mapping[str, type[Method]]):
+    """The table: a read-only mapping of names to classes, which only `register` extends.
+
+    Entry points of installed packages are loaded when a name is first looked up; what they load registers itself.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, type[Method]] = {}
+        self._searched = False
+
+    def _all(self) -> dict[str, type[Method]]:
+        if not self._searched:
+            self._searched = True  # first: what is loaded may look names up
+            for point in entry_points(group=GROUP):
+                with named_in_errors(f"entry point {point.name} = {point.value}"):
+                    point.load()
+        return self._known
+
+    def __getitem__(self, name: str) -> type[Method]:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+
+METHODS = Methods()
+
+
+def _origin(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def register(method: type[Registered], name: str | None = None) -> type[Registered]:
     """Register a method under its name, so that configurations can use it like a built-in one.
 
+    A class whose definition is run again replaces the old one.
     A file that calls this takes part when it is imported, when a profile names it under ``plugins``, or when an
     installed package names its module in an entry point of the group ``headdiv.methods``.
 
@@ -41,7 +77,10 @@ def register(method: type[Registered], name: str | None = None) -> type[Register
     name = name or getattr(method, "name", None)
     if not isinstance(name, str):
         raise ConfigError(f"register: {method!r} has no name")
-    METHODS.add(name, method)
+    taken = METHODS._known.get(name, method)
+    if _origin(taken) != _origin(method):
+        raise ConfigError(f"{name!r} cannot be registered as a method: the name is taken by {_origin(taken)}")
+    METHODS._known[name] = method
     file_of(method)  # as it is now, while it is imported: it may be edited before the first run
     return method
 
@@ -126,3 +165,14 @@ def own_code(method: Mapping[str, Any]) -> list[str]:
     """What changes with the code of a configuration's methods, those of a combination too, that are not headdiv's."""
     known = [METHODS[part["name"]] for part in method.get("methods", [method]) if part["name"] in METHODS]
     return [code for cls in known if (code := code_of(cls)) is not None]
+
+
+@contextlib.contextmanager
+def named_in_errors(what: str) -> Iterator[None]:
+    """Turn any error into a ConfigError that names ``what`` it came from: a `sys.exit` would end headdiv silently."""
+    try:
+        yield
+    except (HeaddivError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise ConfigError(f"{what}: {type(error).__name__} ({' '.join(str(error).split())})") from error

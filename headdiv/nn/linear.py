@@ -36,7 +36,7 @@ class WeightAndBias(nn.Module):
         self.weight, self.bias = drawn.weight, drawn.bias
 
     @torch.no_grad()
-    def take_over(self, weight: Tensor, bias: Tensor) -> None:
+    def init_from(self, weight: Tensor, bias: Tensor) -> None:
         """Start from an existing layer's, (out_features, in_features) and (out_features,)."""
         self.weight.copy_(weight)
         self.bias.copy_(bias)

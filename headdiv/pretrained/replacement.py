@@ -47,15 +47,15 @@ def _move_hooks(old: nn.Module, new: nn.Module) -> None:
 def start_from(stage: nn.Module, weight: Tensor, offset: Tensor | None) -> None:
     """Start an output stage from a projection's weight (D, H·K) and bias; frozen where they are."""
     values = torch.zeros(len(weight)) if offset is None else offset
-    if hasattr(stage, "take_over"):
-        stage.take_over(weight, values)
+    if hasattr(stage, "init_from"):
+        stage.init_from(weight, values)
     elif isinstance(stage, nn.Linear):
         stage.weight.copy_(weight)
         stage.bias.copy_(values)
     else:
         raise ConfigError(
             f"the output stage {type(stage).__name__} cannot start from a projection's weights; "
-            "expected an nn.Linear, or a method take_over(weight, bias)"
+            "expected an nn.Linear, or a method init_from(weight, bias)"
         )
     projection = stage if isinstance(stage, nn.Linear | WeightAndBias) else getattr(stage, "project", None)
     if projection is not None:

@@ -73,7 +73,6 @@ WRONG = [
     (lambda: gha.principal_components(torch.ones(3, 2), 1), ValueError, "^C: "),
     (lambda: gha.deacon_update(w, C, 0.1, 0.5), ValueError, "^G and F: "),
     (lambda: gha.deacon_update(w, w, None, 0.5), TypeError, "^delta_p: found None"),
-    (lambda: gha.joined_moments((3, w, C), (3, w[0], C)), ValueError, "^moments: the mean"),
     (lambda: components.compare_components(w * math.nan, C), ValueError, "finite"),
     (lambda: statistics.interval([1.0, "2"]), TypeError, r"^values\[1\]: found '2'"),
     (lambda: statistics.interval([1.0, math.inf]), ValueError, "^values: found inf"),

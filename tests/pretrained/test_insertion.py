@@ -250,7 +250,7 @@ def test_what_cannot_be_inserted_says_so():
     with pytest.raises(ConfigError, match=r"'Squashed' is not registered, .* expected headdiv\.register\(Squashed"):
         headdiv.insert(model, Squashed())
     headdiv.register(Squashed, "squashed")
-    with pytest.raises(ConfigError, match=r"Sequential cannot start from .* take_over\(weight, bias\)"):
+    with pytest.raises(ConfigError, match=r"Sequential cannot start from .* init_from\(weight, bias\)"):
         headdiv.insert(model, Squashed())
     with pytest.raises(ConfigError, match=r"'drop-head' builds attention modules of its own and is not inserted"):
         headdiv.insert(nn.TransformerEncoderLayer(12, 3, 20), {"name": "drop-head"})

@@ -11,12 +11,12 @@ from numbers import Integral
 from headdiv.companion import paths
 from headdiv.companion.experiments.expansion import expanded
 from headdiv.companion.experiments.papers import BASELINE, task_of
+from headdiv.companion.experiments.plugins import load_plugin
 from headdiv.companion.experiments.profile_file import read_profile
 from headdiv.companion.experiments.run_result import RunIdentity
 from headdiv.companion.experiments.tuning import Arm
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import ConfigError
-from headdiv.core.registry import load_plugin
 from headdiv.core.settings import config_error, nearest
 from headdiv.methods import METHODS
 

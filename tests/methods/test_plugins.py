@@ -1,4 +1,4 @@
-"""Registries that files of the user's own add to."""
+"""Files of the user's own, which register methods."""
 
 import importlib
 import os
@@ -8,43 +8,42 @@ from hashlib import sha256
 
 import pytest
 
-from headdiv.core import registry
-from headdiv.core.code import code_of
+from headdiv.companion.experiments.plugins import load_plugin
 from headdiv.core.errors import ConfigError
+from headdiv.methods import METHODS
+from headdiv.methods.code import code_of
 
 
-def test_two_plugins_of_one_name_do_not_replace_each_other(tmp_path, monkeypatch):
-    known = registry.Registry("headdiv.nothing")
-    monkeypatch.setattr(registry, "known", known, raising=False)
+@pytest.mark.usefixtures("own_methods")
+def test_two_plugins_of_one_name_do_not_replace_each_other(tmp_path):
     files = [tmp_path / folder / "mine.py" for folder in ("a", "b")]
     for file in files:
         file.parent.mkdir()
-        file.write_text("from headdiv.core.registry import known\n\nclass Mine: ...\n\nknown.add('mine', Mine)\n")
-    module = registry.load_plugin(files[0])
-    assert registry.load_plugin(files[0]) is module
-    taken = r"^'mine' cannot be registered in headdiv.nothing: the name is taken by headdiv_plugin_mine_\w+\.Mine$"
-    with pytest.raises(ConfigError, match=taken):
-        registry.load_plugin(files[1])
-    assert known["mine"] is module.Mine
+        file.write_text("import headdiv\n\n@headdiv.register\nclass Mine(headdiv.Method):\n    name = 'mine'\n")
+    module = load_plugin(files[0])
+    assert load_plugin(files[0]) is module
+    with pytest.raises(ConfigError, match=r"^'mine' cannot .* is taken by headdiv_plugin_mine_\w+\.Mine$"):
+        load_plugin(files[1])
+    assert METHODS["mine"] is module.Mine
 
 
 def test_a_plugins_code_is_what_was_loaded_of_it(tmp_path, caplog):
     file, found = tmp_path / "mine.py", []
     for text in ("class Mine: ...\n", "class Mine: ...  # changed\n"):
         file.write_text(text)
-        module = registry.load_plugin(file)
-        assert registry.load_plugin(file) is module
+        module = load_plugin(file)
+        assert load_plugin(file) is module
         assert not caplog.messages
         file.write_text(f"{text}# later, which nobody has read\n")
         found.append(code_of(module.Mine))
         for _ in range(2):
-            assert registry.load_plugin(file) is module
+            assert load_plugin(file) is module
         (said,) = caplog.messages
         assert said.startswith(f"plugin {file}: has changed since it was loaded")
         caplog.clear()
         del sys.modules[module.__name__]
     assert len({*found}) == 2
-    assert code_of(registry.Registry) is None
+    assert code_of(METHODS["deacon"]) is None
 
 
 @pytest.mark.usefixtures("own_methods")
@@ -64,7 +63,7 @@ def test_a_plugin_that_fails_is_named(tmp_path, code):
     file.write_text(code)
     for _ in range(2):  # nothing of it stays
         with pytest.raises(ConfigError, match=rf"^plugin {file}: \w+ \("):
-            registry.load_plugin(file)
+            load_plugin(file)
 
 
 def test_a_plugin_that_ends_the_program_fails_the_command(project):

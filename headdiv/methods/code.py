@@ -9,7 +9,7 @@ import linecache
 import sys
 from functools import cache
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import FunctionType
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import checksum, short_hash
@@ -53,15 +53,3 @@ def file_of(cls: type) -> str | None:
     if module is None or module.__name__ == "__main__" or not (file := getattr(module, "__file__", None)):
         return None
     return getattr(module, LOADED, None) or checksum(Path(file))
-
-
-def remember(module: ModuleType, path: Path) -> None:
-    """Note what a module's file holds now, before it is run."""
-    setattr(module, LOADED, checksum(path))
-
-
-def changed(module: ModuleType, path: Path) -> str | None:
-    """The checksum of a module's file where it is no longer what `remember` noted; None where it is, or is gone."""
-    noted = getattr(module, LOADED, None)
-    found = checksum(path) if noted and path.is_file() else None
-    return None if found == noted else found
