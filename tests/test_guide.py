@@ -30,7 +30,9 @@ def test_what_python_trains_is_stored(finished):
 
 @pytest.mark.usefixtures("own_methods")
 def test_the_profiles_can_be_read_and_the_method_of_ones_own_trains(project):
-    text, own = blocks("yaml", "title:")
+    french, text, own = blocks("yaml", "title:")
+    project.write_config("french", french)
+    assert len([*Runs("french").all()]) == 9
     project.write_config("text", text)
     assert [config.variant for config in Runs("text").all()] == ["baseline", "direct-8"]
     shutil.copy(Path(__file__).with_name("own_method.py"), project.home)

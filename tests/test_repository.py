@@ -80,20 +80,6 @@ def imported_modules(path):
                 yield next(file for file in files if file.is_file())
 
 
-def test_a_type_name_is_defined_once():
-    """Classes, and aliases such as ``Score = dict[str, Any]``: one meaning a name."""
-    places = {}
-    for path in MODULES:
-        for node in tree_of(path).body:
-            names = [node.name] if isinstance(node, ast.ClassDef) else []
-            if isinstance(node, ast.Assign):
-                targets = (target.id for target in node.targets if isinstance(target, ast.Name))
-                names = [name for name in targets if name[0].isupper() and not name.isupper()]
-            for name in names:
-                places.setdefault(name, []).append(relative(path))
-    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
-
-
 def test_no_modules_import_each_other_in_a_circle():
     graph = {path: {*imported_modules(path)} - {path, ROOT / "headdiv" / "__init__.py"} for path in MODULES}
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
