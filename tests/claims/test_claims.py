@@ -121,7 +121,7 @@ def test_outside_a_project_it_is_said_where_it_was_looked_for(home):
 def test_the_summary_in_the_documentation_is_the_ledgers(monkeypatch):
     """HEADDIV_UPDATE_GOLDEN=1 writes it anew."""
     monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    path, (begin, end) = ROOT / "docs" / "results.md", ("<!-- ledger -->\n", "\n<!-- end of ledger -->")
+    path, (begin, end) = ROOT / "docs" / "appendix.md", ("<!-- ledger -->\n", "\n<!-- end of ledger -->")
     before, rest = path.read_text(encoding="utf-8").split(begin)
     stands, after = rest.split(end)
     summary = summary_markdown(ledger())
