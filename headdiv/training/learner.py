@@ -127,6 +127,11 @@ class Learner:
         must_be_finite("loss", sums.loss, number)
         must_be_finite("loss that the method adds", sums.auxiliary, number)
         must_be_finite("norm of the gradient", size, number)
+        trained = [parameter for parameter in self.own if parameter.requires_grad]
+        if trained and all(parameter.grad is None for parameter in trained):
+            raise TrainingError(
+                "the method's parameters have no gradient; expected a loss that depends on all attention"
+            )
         self.method_steps.update(progress)
         self.optimiser.step()
         return sums
@@ -153,6 +158,10 @@ class Learner:
             raise TrainingError(
                 "the loss is a scalar, and the method weighs a loss of its own by the number of predictions; "
                 "expected the loss of each prediction (reduction='none')"
+            )
+        if not records and self.method.required_records() != "nothing":
+            raise TrainingError(
+                "the method's loss is on heads, and none ran for this batch; expected a function that calls the model"
             )
         added = self.method_steps.added(records, progress, count)
         # DistributedDataParallel takes the mean over the ranks, and this is the mean over all predictions.

@@ -210,6 +210,10 @@ REFUSALS = [  # the error, its key words, and arguments
     (TrainingError, "a batch has no prediction; expected one", {"loss": lambda model, x: loss(model, x)[:0]}),
     (TrainingError, r"the loss is a scalar, and the method weighs .* predictions; expected",
      {"options": DPP, "loss": mean_loss}),
+    (TrainingError, "loss is on heads, and none ran",
+     {"options": DPP, "loss": lambda model, x: sum(p.sum() for p in model.parameters()).expand(4)}),
+    (TrainingError, "parameters have no gradient",
+     {"options": {"name": "deacon", "m": 2}, "loss": lambda model, x: next(model.parameters()).sum().expand(4)}),
     (TrainingError, "the loss is a scalar",  # before the method's begins
      {"options": {"name": "mixing", "start": 0.9}, "loss": mean_loss, "epochs": 1}),
 ]  # fmt: skip
