@@ -29,6 +29,7 @@ import torch
 from timing import WARM_UP, Ratio, Step, interleaved
 from torch import Tensor, nn
 
+from headdiv.companion import runtime
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_translation
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import build_model, is_trained, load_run, task_loss
@@ -37,7 +38,6 @@ from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.transformer import Transformer
 from headdiv.companion.tasks.base import vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.core import runtime
 from headdiv.methods import check_method
 from headdiv.nn.packing import pad_rows
 from headdiv.training.learner import Learner

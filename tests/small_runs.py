@@ -109,8 +109,9 @@ def untrained(config, model=None):
 
 
 def learner_of(model, method, train, task="translation"):
-    """A learner of a task's model."""
-    return Learner(model, task_loss(RunConfig.model_construct(kind=task, train=train), model), method, train)
+    """A learner of a task's model; the method observes no held-out batches."""
+    loss = task_loss(RunConfig.model_construct(kind=task, train=train), model)
+    return Learner(model, loss, method, train, observe=lambda: iter(()))
 
 
 def result(folder):

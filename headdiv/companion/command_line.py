@@ -70,7 +70,7 @@ def _send_output_to(log: Path) -> None:
     except OSError as error:
         raise StorageError(f"--log {log}: cannot be written ({error.strerror})") from None
     global terminal
-    terminal = os.fdopen(os.dup(2), "w", errors="headdiv")
+    terminal = os.fdopen(os.dup(2), "w", errors="replace")
     with file:
         for descriptor in (1, 2):  # of the process, so that what kernels and libraries print goes there too
             os.dup2(file.fileno(), descriptor)

@@ -5,6 +5,7 @@ trainer = lightning.Trainer(callbacks=[headdiv.integrations.lightning_callback(m
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import sys
 from collections.abc import Callable, Iterator
@@ -117,8 +118,6 @@ def lightning_callback(method: Method, **options: Any) -> Any:
 
     Of ``lightning`` and ``pytorch_lightning``, the one that is installed.
     """
-    try:
-        from lightning.pytorch import Callback
-    except ModuleNotFoundError:
-        from pytorch_lightning import Callback
-    return type("LightningCallback", (LightningHooks, Callback), {"__module__": __name__})(method, **options)
+    package = "lightning.pytorch" if importlib.util.find_spec("lightning") else "pytorch_lightning"
+    callback = importlib.import_module(package).Callback
+    return type("LightningCallback", (LightningHooks, callback), {"__module__": __name__})(method, **options)

@@ -202,7 +202,7 @@ class MixtureAttention(AttentionModule):
 
     def _mix(self, heads: Tensor, routing: Routing, groups: ExpertGroups) -> Tensor:
         """Σ gate · head · W^o: (T, k, K) -> (T, D)."""
-        gated = (heads * routing.gates.unsqueeze(-1).to(heads.dtype)).view(-1, self.d_head)  # (P, K)
+        gated = (heads * routing.gates.unsqueeze(-1).to(heads.dtype)).reshape(-1, self.d_head)  # (P, K)
         y = self.output(gated, groups.pairs, groups.rows, heads.shape[0])
         return y + self.output_bias.to(y.dtype)
 

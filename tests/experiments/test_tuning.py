@@ -10,9 +10,10 @@ from faulty import fails
 from reported import renew
 from small_runs import Power, enter, fail_after
 
+from headdiv.companion import pipeline
 from headdiv.companion.command_line import cli
 from headdiv.companion.data import cache
-from headdiv.companion.experiments import halving, pipeline
+from headdiv.companion.experiments import halving
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.outdated import of_other_content, outdated
 from headdiv.companion.experiments.profiles import Runs, run_config

@@ -87,7 +87,7 @@ def test_a_training_that_failed_is_no_longer_asked_for(project):
     ("failed", "message"),
     [
         ("{alpha: [203]}", r"failed\.alpha: is no variant of the experiment; did you mean 'alphas'\?"),
-        ("{alphas: [7]}", r"failed\.alphas\.0: 7 is no seed of the profile, expected one of 201, 202, 203, 204"),
+        ("{alphas: [7]}", r"failed\.alphas: 7 is no seed of the profile, expected one of 201, 202, 203, 204"),
     ],
 )
 def test_what_cannot_have_failed_is_refused(project, failed, message):
