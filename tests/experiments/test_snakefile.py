@@ -127,7 +127,7 @@ def test_everything_is_made(first):
     }
     assert len(trained(home)) == 5
     assert {path.name for path in home.iterdir()} == {
-        *(name.partition("/")[0] for name in NEEDED), "data", "logs", "results", "work", ".snakemake"
+        *(name.partition("/")[0] for name in NEEDED), "config", "data", "logs", "results", "work", ".snakemake"
     }  # fmt: skip
     report = results / "report"
     assert 'href="companions/deacon.html"' in (report / "deacon.html").read_text()
