@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headdiv.companion.analysis import comparison
+from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report.contrasts import means_of, scores_of
@@ -54,15 +55,9 @@ def compare(profile: str, experiment: str, baseline: str = BASELINE) -> pd.DataF
         NotStoredError: no run of the experiment, or none of the baseline, is stored.
     """
     groups, rows = by_variant(profile, experiment), []
-    if baseline not in groups:
-        raise NotStoredError(f"{experiment}: no run of {baseline} is stored; there are: {', '.join(groups)}")
-    labels, model = labels_of(experiment, groups), judged_with(profile, experiment)
-    waiting = not_judged_yet(profile, experiment, groups)
-    for measure in _measures(groups):
-        means, differences = (
-            means_of(groups, measure.name),
-            comparison.against(scores_of(model, measure.name), baseline),
-        )
+    labels, waiting = labels_of(experiment, groups), not_judged_yet(profile, experiment, groups)
+    for measure, differences in _differences(profile, experiment, baseline, groups):
+        means = means_of(groups, measure.name)
         for variant in [baseline, *(other for other in groups if other != baseline)]:
             row = {
                 "variant": variant,
@@ -79,10 +74,16 @@ def compare(profile: str, experiment: str, baseline: str = BASELINE) -> pd.DataF
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _measures(groups: Groups) -> list[MainScore]:
-    """The primary measure and the task's main score."""
+def _differences(
+    profile: str, experiment: str, baseline: str, groups: Groups
+) -> list[tuple[MainScore, dict[str, Difference]]]:
+    """Of the primary measure and the task's main score, every variant minus the baseline."""
+    if baseline not in groups:
+        raise NotStoredError(f"{experiment}: no run of {baseline} is stored; there are: {', '.join(groups)}")
     loss = MainScore(LOWEST_LOSS, "lowest validation loss", "lower", digits=3)
-    return [loss, TASKS[next(iter(groups.values()))[0].kind].main_score]
+    measures = [loss, TASKS[groups[baseline][0].kind].main_score]
+    model = judged_with(profile, experiment)
+    return [(measure, comparison.against(scores_of(model, measure.name), baseline)) for measure in measures]
 
 
 def as_text(profile: str, baseline: str = BASELINE) -> str:
@@ -137,18 +138,19 @@ def _number(row: pd.Series, digits: int) -> str:
 
 def draw_comparison(profile: str, experiment: str, baseline: str = BASELINE) -> Figure:
     """A forest: a row for each variant, lowest loss first, a panel for each measure; colours are verdicts."""
-    groups, frame = by_variant(profile, experiment), compare(profile, experiment, baseline)
-    order = frame[frame["measure"] == frame["measure"].iloc[0]].dropna(subset="difference").sort_values("difference")
-    if order.empty:
+    groups = by_variant(profile, experiment)
+    found = _differences(profile, experiment, baseline, groups)
+    _, losses = found[0]
+    order = sorted((variant for variant in groups if variant != baseline), key=lambda variant: losses[variant].mean)
+    if not order:
         raise NotStoredError(f"{experiment}: no run of another variant than {baseline} is stored")
+    labels, judged, verdicts = labels_of(experiment, groups), not not_judged_yet(profile, experiment, groups), []
     figure, (axes,) = new_figure(9, 0.3 * len(order) + 1.8, 1, 2, sharey=True)
-    name_rows(axes[0], [wrapped(label, 34) for label in order["label"]])
-    model, judged, verdicts = judged_with(profile, experiment), not not_judged_yet(profile, experiment, groups), []
-    for ax, measure in zip(axes, _measures(groups), strict=True):
-        differences = comparison.against(scores_of(model, measure.name), baseline)
-        rows = [differences[variant] for variant in order["variant"]]
+    name_rows(axes[0], [wrapped(labels[variant], 34) for variant in order])
+    for ax, (measure, differences) in zip(axes, found, strict=True):
+        rows = [differences[variant] for variant in order]
         verdicts += draw_rows(ax, rows, measure.better == "higher", MARGINS.get(measure.name), judged)
-        ax.set_xlabel(f"{measure.label} minus {labels_of(experiment, [baseline])[baseline]}'s", fontsize=SMALL)
+        ax.set_xlabel(f"{measure.label} minus {labels[baseline]}'s", fontsize=SMALL)
     add_handles(figure, verdict_handles(verdicts), 4, SMALL)
     add_title(figure, f"{title(task_of(experiment).table, groups)}; simultaneous 95 % intervals")
     return figure
