@@ -1,5 +1,6 @@
 """The examples in docs/guide.md work as they are printed."""
 
+import linecache
 import re
 import shutil
 from pathlib import Path
@@ -46,8 +47,9 @@ def test_the_profiles_can_be_read_and_the_method_of_ones_own_trains(project):
 def test_your_method_is_trained_and_stands_beside_the_baseline(project, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code = "\n".join(code_cells(YOUR_METHOD)).replace("epochs = 4", "epochs = 1")
+    monkeypatch.setitem(linecache.cache, "<cell>", (len(code), None, code.splitlines(keepends=True), "<cell>"))
     names = {"__name__": "notebook"}
-    exec(code, names)
+    exec(compile(code, "<cell>", "exec"), names)
     frame = headdiv.companion.runs(names["profile"])
     assert set(frame["variant"]) == {"baseline", "repulsion"}
     assert frame["validation_nll"].nunique() == 2
