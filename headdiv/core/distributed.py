@@ -106,20 +106,6 @@ def gathered(values: Tensor) -> Tensor:
     return torch.stack(parts).to(values.device)
 
 
-def whole(values: Tensor) -> Tensor:
-    """The whole of a tensor that FSDP2 has sharded over the ranks; with gradient, where all ranks compute the same."""
-    return values.full_tensor() if hasattr(values, "full_tensor") else values
-
-
-def add_to(parameter: Tensor, step: Tensor) -> None:
-    """Add a step that every rank knows to a parameter; each rank adds its part to its own shard."""
-    if hasattr(parameter, "full_tensor"):
-        from torch.distributed.tensor import distribute_tensor  # imported with the first shard
-
-        step = distribute_tensor(step, parameter.device_mesh, parameter.placements)
-    parameter += step
-
-
 def _device() -> str:
     return "cuda" if distributed.get_backend() == "nccl" else "cpu"
 

@@ -315,14 +315,14 @@ class Deacon(Method):
         options = self.options
         C = covariances(layers)  # (modules, k, k)
         # In float32 at least: near its end F is less than what half precision rounds w by.
-        w = at_least_float32(torch.stack([distributed.whole(layer.w) for layer in layers]))  # (modules, k, M)
-        G = at_least_float32(torch.stack([distributed.whole(layer.w.grad) for layer in layers]))
+        w = at_least_float32(torch.stack([layer.w for layer in layers]))  # (modules, k, M)
+        G = at_least_float32(torch.stack([layer.w.grad for layer in layers]))
         F = hebbian_direction(C, w, options.direction, options.gha_steps)
         fade = 1.0 if options.delta_p_schedule == "constant" else max(1 - progress, 1e-6)
         dw = deacon_update(G, F, options.delta_p * fade, options.xi)
         # A loop that scales its loss, as for float16, may overflow; its optimiser then skips the step, and so does w.
         for layer, step in zip(layers, torch.where(dw.isfinite(), dw, 0.0), strict=True):
-            distributed.add_to(layer.w, step)
+            layer.w += step
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         """See `pca_weights`."""

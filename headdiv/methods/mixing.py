@@ -22,7 +22,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv.core import distributed
 from headdiv.core.arguments import must_be_count, must_be_progress
 from headdiv.core.errors import TrainingError
 from headdiv.core.modules import active_modules
@@ -121,7 +120,7 @@ class Mixing(Method):
 
     def _growth(self, layers: list[MixingOutput]) -> Tensor:
         """The sum of L_nuc over layers with the same number of heads; it keeps their norms for the next step."""
-        norms = nuclear_norms(torch.stack([distributed.whole(layer.alphas) for layer in layers]))  # (modules,)
+        norms = nuclear_norms(torch.stack([layer.alphas for layer in layers]))  # (modules,)
         current = norms.detach()
         former = torch.stack([layer.former_norm for layer in layers]) if self.options.former == "written" else current
         for layer, norm in zip(layers, current, strict=True):

@@ -32,8 +32,7 @@ class BatchNorm(nn.BatchNorm1d):
 
     def forward(self, x: Tensor) -> Tensor:
         """(T, C) or (T, C, K), normalised for each of the C channels."""
-        plain = self.weight.dtype == self.running_mean.dtype  # not where FSDP2 casts parameters and leaves buffers
-        if plain and (not self.training or distributed.world() == 1):
+        if not self.training or distributed.world() == 1:
             if self.training and torch.compiler.is_compiling():  # T may be unknown to it
                 torch._check(x.shape[0] > 1)
             return self._repeated(x) if self.training and is_recomputing() else super().forward(x)

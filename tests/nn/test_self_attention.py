@@ -49,7 +49,7 @@ def viewed(x, padding):
 
 
 def copied(x, padding):
-    """As mixed precision of FSDP2 casts every argument by itself."""
+    """As code that moves or casts every argument by itself."""
 
     def call(module):
         module.register_forward_pre_hook(lambda _, args: tuple(one.clone() for one in args))

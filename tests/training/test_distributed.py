@@ -17,6 +17,7 @@ from headdiv.companion.experiments.running import run_folder, train
 from headdiv.core import distributed
 from headdiv.core.files import read_json
 from headdiv.gha import covariance
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.routing import Router
 from headdiv.nn.batch_norm import BatchNorm
 
@@ -76,6 +77,7 @@ from safetensors.torch import load_file, save_file
 from headdiv.core import distributed
 from headdiv.nn.batch_norm import BatchNorm
 from headdiv.gha import covariance, pooled_covariance
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.routing import RoutedRecord, Router, pooled_losses
 from headdiv.nn.sizes import AttentionSpec
 given = load_file(sys.argv[1])
@@ -152,6 +154,19 @@ def test_losses_of_a_router_are_those_of_all_rows(ranks, rows):
     # What DistributedDataParallel makes of the parameters' gradients: their mean over the ranks.
     torch.testing.assert_close(sum(rank[f"weight{rows}"] for rank in ranks) / 2, router.weight.grad)
     torch.testing.assert_close(torch.cat([rank[f"x{rows}"] for rank in ranks]) / 2, x.grad)
+
+
+def test_training_goes_on_after_a_batch_of_padding_alone(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1)
+    padding = torch.arange(5) >= torch.tensor([5, 4, 2])[:, None]
+    wrapped = nn.parallel.DistributedDataParallel(MultiheadAttention(16, 4, batch_first=True))
+    for each in (padding, torch.ones_like(padding), padding):
+        wrapped.zero_grad()
+        x = torch.randn(3, 5, 16)
+        wrapped(x, x, x, each)[0].sum().backward()
+    assert all(p.grad.any() for p in wrapped.parameters() if p.dim() > 1)
+    del wrapped
+    torch.distributed.destroy_process_group()
 
 
 def test_one_rank_is_alone():
