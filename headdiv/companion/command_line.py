@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -77,17 +78,6 @@ def _send_output_to(log: Path) -> None:
 
 
 @cli.command()
-@click.argument("folder", type=PATH)
-def init(folder: Path) -> None:
-    """Write profiles, notebooks and the workflow into FOLDER, for `snakemake` and `jupyter lab` there."""
-    from headdiv.companion.project import next_steps, write_project
-
-    written = write_project(folder)
-    say(f"{folder}: {len(written)} files written; what was there has stayed as it is")
-    say(next_steps(folder))
-
-
-@cli.command()
 @profile_option()
 def demo(profile: str) -> None:
     """Train a small Transformer and a small DEACON side by side and show how alike their heads become: a minute."""
@@ -147,6 +137,7 @@ def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> No
         raise click.BadParameter(f"not JSON ({error})", param_hint="'--parameters'") from None
     if not isinstance(values, dict):
         raise click.BadParameter(f"expected a JSON object, found {values!r}", param_hint="'--parameters'")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # of which the kernel hears, as of Ctrl-C
     execute(notebook, output, values, scratch)
 
 
@@ -164,7 +155,7 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
     from headdiv.companion.report.table_files import as_text, write_table
     from headdiv.companion.report.tables import experiment_of_table, table_data
 
-    refuse_outdated(profile, experiment_of_table(name))
+    refuse_outdated(profile, experiment_of_table(name, profile))
     if paths:
         write_table(profile, name, *paths)
     else:

@@ -1,4 +1,4 @@
-"""Commands that prepare, train and mask the runs of a profile."""
+"""Commands that begin a project, and that prepare, train and mask the runs of a profile."""
 
 from __future__ import annotations
 
@@ -19,6 +19,34 @@ from headdiv.companion.options import (
 )
 
 STEPS = 10  # of a pruning curve
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, type=PATH, metavar="[FILES]... [FOLDER]")
+@click.option("--data", is_flag=True, help="Write a profile for the pairs of sentences in FILES, too.")
+@click.option("--languages", nargs=2, metavar="SOURCE TARGET", help="Of FILES, where their names do not say.")
+def init(names: tuple[Path, ...], data: bool, languages: tuple[str, str] | None) -> None:
+    """Write profiles, notebooks and the workflow into FOLDER, for `snakemake` and `jupyter lab` there.
+
+    Your own pairs: `headdiv init --data train.en train.fr FOLDER`, or one table of two columns, pairs.en-fr.tsv. They
+    are split, unless FILES of validation and test follow. A FOLDER that is not there yet has a name without an ending;
+    where it is left out, it is the project's folder, or this one.
+    """
+    from headdiv.companion import paths
+    from headdiv.companion.data.own_pairs import write_profile
+    from headdiv.companion.project import next_steps, write_project
+
+    *files, folder = names
+    if data and folder.suffix and not folder.is_dir():
+        files, folder = list(names), paths.home()
+    if files and not data:
+        raise click.UsageError(f"found {len(names)} names, expected one FOLDER; --data takes files")
+    profile = write_profile(folder, files, languages) if data else None
+    written = write_project(folder)
+    say(f"{folder}: {len(written)} files written; what was there has stayed as it is")
+    if profile:
+        say(f"{profile}: the profile of your pairs")
+    say(next_steps(folder, profile.stem if profile else None))
 
 
 @click.command(hidden=True)
@@ -107,4 +135,4 @@ def importance(
     say(f"{record_importance(record, profile)}")
 
 
-COMMANDS = (prepare, train, importance)
+COMMANDS = (init, prepare, train, importance)

@@ -61,14 +61,15 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
 
     Returns:
         By variant: parameters (of this profile's sizes), at_paper_sizes (None where these are not known),
-        paper (None where it reports none), follows (None likewise).
+        paper (None where it reports none, or for other data), follows (None likewise).
 
     Raises:
         ConfigError: there is no such profile, paper or task.
         DataError: the data cannot be had.
     """
     variants = {config.variant: config for config in Runs(profile).of(experiment)}
-    task, first = task_of(experiment), next(iter(variants.values()))
+    first = next(iter(variants.values()))
+    task = task_of(experiment).shown_on(first.data.model_dump())
     vocabulary = TASKS[first.kind].vocabulary(first.data)
     configs = {BASELINE: first.model_copy(update={"variant": BASELINE, "method": {"name": BASELINE}}), **variants}
     counts = {variant: parameters_of(config, vocabulary) for variant, config in configs.items()}

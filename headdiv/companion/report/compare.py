@@ -11,12 +11,20 @@ from matplotlib.figure import Figure
 
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
-from headdiv.companion.experiments.papers import BASELINE, task_of
+from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report.contrasts import means_of, scores_of
 from headdiv.companion.report.differences import draw_rows
 from headdiv.companion.report.formats import as_printed, signed
-from headdiv.companion.report.groups import Groups, by_variant, judged_with, labels_of, not_judged_yet, title
+from headdiv.companion.report.groups import (
+    Groups,
+    by_variant,
+    judged_with,
+    labels_of,
+    not_judged_yet,
+    task_shown,
+    title,
+)
 from headdiv.companion.report.plotting import (
     SMALL,
     STYLE,
@@ -31,6 +39,7 @@ from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_YET, ver
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import MainScore
 from headdiv.core.errors import NotStoredError
+from headdiv.core.settings import nearest
 
 COLUMNS = ["variant", "label", "seeds", "measure", "mean", "difference", "low", "high", "verdict"]
 ONE_SEED = "One seed each: these differences decide nothing."
@@ -101,7 +110,9 @@ def as_text(profile: str, baseline: str = BASELINE) -> str:
         lines = [experiment, *_lines(frame)]
         blocks.append("\n".join([*lines, ONE_SEED] if frame["seeds"].max() == 1 else lines))
     if not blocks:
-        raise NotStoredError(f"profile {profile}: no experiment has stored runs of {baseline}")
+        known = list(dict.fromkeys(config.variant for config in Runs(profile).planned()))
+        what = "" if baseline in known else nearest(baseline, known)
+        raise NotStoredError(f"profile {profile}: no experiment has stored runs of {baseline}{what}")
     return "\n\n".join(blocks)
 
 
@@ -152,5 +163,5 @@ def draw_comparison(profile: str, experiment: str, baseline: str = BASELINE) -> 
         verdicts += draw_rows(ax, rows, measure.better == "higher", MARGINS.get(measure.name), judged)
         ax.set_xlabel(f"{measure.label} minus {labels[baseline]}'s", fontsize=SMALL)
     add_handles(figure, verdict_handles(verdicts), 4, SMALL)
-    add_title(figure, f"{title(task_of(experiment).table, groups)}; simultaneous 95 % intervals")
+    add_title(figure, f"{title(task_shown(experiment, groups).table, groups)}; simultaneous 95 % intervals")
     return figure

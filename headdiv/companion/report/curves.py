@@ -28,6 +28,7 @@ from headdiv.companion.report.groups import (
     labels_of,
     not_judged_yet,
     over_seeds,
+    task_shown,
 )
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.measures import MEASURES
@@ -73,7 +74,7 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     heights = [HIGH] * bool(base) + [LOW if base else HIGH] * len(rows)
     drawn, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(heights), len(panels), sharex=True,
                              height_ratios=heights)  # fmt: skip
-    apart, verdicts, task = False, [], task_of(figure.experiment)
+    apart, verdicts, task = False, [], task_shown(figure.experiment, groups)
     others, waiting = beside(task, groups), not_judged_yet(profile, figure.experiment, groups)
     design = design_of(task)
     plain = {*design.plain.values()} if design else set()
@@ -284,7 +285,7 @@ def draw_level_curves(profile: str, figure: FigureEntry) -> Figure:
     lines = [Line2D([], [], lw=1.6, label=name, color=colour) for name, colour in colours.items()]
     add_handles(drawn, [*lines, ring], 4, SMALL)
     what = f"{data_title(every[0].data_name)}, {training_size(*every)}, {over_seeds(groups)}"
-    add_title(drawn, f"{task_of(figure.experiment).subject}: {what}")
+    add_title(drawn, f"{task_shown(figure.experiment, groups).subject}: {what}")
     return drawn
 
 

@@ -39,6 +39,7 @@ from headdiv.companion.report.groups import (
     judged_with,
     labels_of,
     not_judged_yet,
+    task_shown,
     title,
 )
 from headdiv.companion.report.headtohead import all_quiet
@@ -128,7 +129,8 @@ def draw_differences(profile: str, figure: FigureEntry) -> Figure:
     Raises:
         NotStoredError: no two variants that are compared are stored.
     """
-    groups, task = plotting.runs_of_figure(profile, figure), task_of(figure.experiment)
+    groups = plotting.runs_of_figure(profile, figure)
+    task = task_shown(figure.experiment, groups)
     labels = labels_of(figure.experiment, groups)
     rows = [Pair(labels[name], name, BASELINE) for name in groups if name != BASELINE and BASELINE in groups]
     asked = [Pair(one.what, one.variant, one.against) for one in stored_contrasts(task, groups)]

@@ -15,7 +15,7 @@ import pandas as pd
 
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
-from headdiv.companion.experiments.papers import BASELINE, Column, Factor, PaperTask, task_of
+from headdiv.companion.experiments.papers import BASELINE, Column, Factor, PaperTask
 from headdiv.companion.report.contrasts import (
     compared_scores,
     means_of,
@@ -24,7 +24,7 @@ from headdiv.companion.report.contrasts import (
     stored_contrasts,
 )
 from headdiv.companion.report.formats import NONE, with_intervals, with_unit
-from headdiv.companion.report.groups import Groups, chosen, failed_trainings, measured, not_judged_yet
+from headdiv.companion.report.groups import Groups, chosen, failed_trainings, measured, not_judged_yet, task_shown
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import PLUS_MINUS, TableData, ends
 from headdiv.companion.report.verdicts import (
@@ -255,7 +255,8 @@ def family_data(profile: str, experiment: str) -> TableData:
     Raises:
         DataError: no stored results, or results that contradict each other.
     """
-    task, groups = task_of(experiment), chosen(profile, experiment, experiment)
+    groups = chosen(profile, experiment, experiment)
+    task = task_shown(experiment, groups)
     columns, runs = compared_scores(task), [run for of in groups.values() for run in of]
     waiting = not_judged_yet(profile, experiment, groups)
     scores = {name: scores_in_common(task, groups, name, whole=not waiting) for name in columns}

@@ -112,10 +112,9 @@ def figure_entry(name: str, profile: str | None = None) -> FigureEntry:
         ConfigError: the profile is wrong.
         DataError: there is no such figure.
     """
-    if profile is not None:
-        Runs(profile)  # which loads its plugins
+    runs = None if profile is None else Runs(profile)  # which loads its plugins
     if name not in (known := known_figures()):
-        raise DataError(f"figure {name!r} is not known{nearest(name, list(known))}")
+        raise DataError(f"figure {name!r} is not known{nearest(name, list(figures_of(runs) if runs else known))}")
     return known[name]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headdiv.companion.commands import reproduce_command
-from headdiv.companion.experiments.papers import Column, load_paper, task_of
+from headdiv.companion.experiments.papers import Column, PaperTask, load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunIdentity, RunResult
@@ -39,6 +39,11 @@ def by_variant(profile: str, experiment: str) -> Groups:
         groups.setdefault(run.variant, []).append(run)
     order = dict.fromkeys([*task_of(experiment).variants, *groups])
     return {variant: groups[variant] for variant in order if variant in groups}
+
+
+def task_shown(experiment: str, groups: Mapping[str, Sequence[RunIdentity]]) -> PaperTask:
+    """The experiment's task as these runs' data let it be shown (`PaperTask.shown_on`)."""
+    return task_of(experiment).shown_on(next(iter(groups.values()))[0].config.data)
 
 
 def judged_with(profile: str, experiment: str) -> Groups:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from headdiv.companion.analysis.comparison import Difference, uneven
 from headdiv.companion.analysis.statistics import interval
-from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask, task_of
+from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask
 from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path
 from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.report.contrasts import (
@@ -26,7 +26,7 @@ from headdiv.companion.report.contrasts import (
 )
 from headdiv.companion.report.diversity import DIVERSITY_NOTE, diversity_table
 from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_intervals, with_unit
-from headdiv.companion.report.groups import Groups, chosen, judged_with, labels_of, measured, more_rows
+from headdiv.companion.report.groups import Groups, chosen, judged_with, labels_of, measured, more_rows, task_shown
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.table_data import TableData, ends
@@ -167,7 +167,8 @@ def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[bool]:
 
 def comparison_data(profile: str, experiment: str) -> TableData:
     """The same for people: scores, costs, heads, each a table, and how every number came about."""
-    task, groups = task_of(experiment), chosen(profile, experiment, experiment)
+    groups = chosen(profile, experiment, experiment)
+    task = task_shown(experiment, groups)
     compared, runs = compare(profile, experiment, groups), [run for group in groups.values() for run in group]
     table = table_of(experiment, groups, compared)
     signatures = {"BLEU": runs[0].scores[SCORE].signature}

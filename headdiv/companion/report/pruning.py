@@ -23,7 +23,7 @@ from headdiv.companion.report.contrasts import set_apart
 from headdiv.companion.report.differences import draw_rows
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import NONE, plural, plurals, with_intervals, with_unit
-from headdiv.companion.report.groups import failed_trainings, labels_of, not_judged_yet, over_seeds
+from headdiv.companion.report.groups import failed_trainings, labels_of, not_judged_yet, over_seeds, task_shown
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import (
     SMALL,
@@ -76,7 +76,8 @@ def pruning_data(profile: str, experiment: str) -> TableData:
     Raises:
         DataError: no importance of heads is stored, or it is that of other settings.
     """
-    task, groups = task_of(experiment), stored_importance(profile, experiment)
+    groups = stored_importance(profile, experiment)
+    task = task_shown(experiment, groups)
     if not groups:
         raise NotStoredError(f"{experiment}{OF_PRUNING}: {_makes_it(profile, experiment)}")
     runs = [run for of in groups.values() for run in of]
@@ -189,7 +190,7 @@ def _draw_by_loss(profile: str, panels: dict[str, ImportanceGroups]) -> Figure:
         left.set(ylim=(-RISE, SHOWN * RISE), xlabel=f"heads masked, of {_heads(chain.from_iterable(groups.values()))}")
         left.set_ylabel(f"rise of the validation loss ({first.loss.unit})", fontsize=SMALL)
         data = data_title(first.config.data["name"])
-        left.set_title(f"{task_of(experiment).subject}\n{data}, {over_seeds(groups)}", fontsize=SMALL)
+        left.set_title(f"{task_shown(experiment, groups).subject}\n{data}, {over_seeds(groups)}", fontsize=SMALL)
         add_grid(left)
         numbers = heads_to_mask(groups)
         apart = comparison.against(numbers, BASELINE)
@@ -254,5 +255,5 @@ def _name_axes(ax: Axes, experiment: str, run: ImportanceResult, groups: Importa
         ax.set_yscale("log")
     modules = plural(len(run.modules), "module")
     what = f"{data_title(run.config.data['name'])}, {modules}, {over_seeds(groups)}"
-    ax.set_title(f"{task_of(experiment).subject}\n{what}")
+    ax.set_title(f"{task_shown(experiment, groups).subject}\n{what}")
     add_grid(ax)

@@ -20,6 +20,7 @@ SIMULTANEOUS = (
     "additive model of variant and seed for all rows with a pooled residual."
 )
 BESIDE = "ours beside the paper's"  # a caption
+OURS = "scores"  # its place where the data are not the paper's
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,25 @@ from headdiv.companion.report.groups import (
     not_judged_yet,
     score_label,
     signature,
+    task_shown,
 )
 from headdiv.companion.report.headtohead import all_quiet, comparison_data
 from headdiv.companion.report.pruning import pruning_data
 from headdiv.companion.report.scale import scale
 from headdiv.companion.report.sources import sources_data
-from headdiv.companion.report.table_data import BESIDE, OF_PRUNING, OF_TUNING, PLUS_MINUS, SIMULTANEOUS, TableData
+from headdiv.companion.report.table_data import (
+    BESIDE,
+    OF_PRUNING,
+    OF_TUNING,
+    OURS,
+    PLUS_MINUS,
+    SIMULTANEOUS,
+    TableData,
+)
 from headdiv.companion.report.tuning import tuning_data
 from headdiv.companion.report.verdicts import NO_DIFFERENCE
+from headdiv.core.errors import ConfigError
+from headdiv.core.settings import nearest
 
 TIMES = ("training_hours", "training_days", "inference_ms")  # by the wall clock, which other work lengthens
 UNTIMED = "Times are left out: these runs are not known to have had the machine to themselves."
@@ -53,21 +64,25 @@ def tables_of(runs: Runs) -> dict[str, str]:
     for experiment in runs.experiments():
         paper, _, task = experiment.partition("/")
         about = {f"{paper}/{name}": experiment for name, t in load_paper(paper).tables.items() if t.task == task}
-        found |= about | {experiment: experiment}
+        if about and not task_of(experiment).shown_on(runs.planned(experiment)[0].data.model_dump()).others_data:
+            found |= about
+        found |= {experiment: experiment}
         found |= {f"{experiment}{OF_TUNING}": experiment} if experiment in runs.arms else {}
         found |= {f"{experiment}{OF_PRUNING}": experiment} if experiment in runs.pruned() else {}
     return found
 
 
-def experiment_of_table(table: str) -> str:
+def experiment_of_table(table: str, profile: str | None = None) -> str:
     """The experiment whose runs a table needs.
 
     Raises:
-        ConfigError: there is no such table.
+        ConfigError: there is no such table; of a ``profile`` the sentence has the tables.
     """
+    experiment = table.removesuffix(OF_TUNING).removesuffix(OF_PRUNING)
+    if profile is not None and experiment not in (known := tables_of(Runs(profile))):
+        raise ConfigError(f"profile {profile}: no table {table!r}{nearest(table, list(known))}")
     about = data_table_of(table)
     if about is None:
-        experiment = table.removesuffix(OF_TUNING).removesuffix(OF_PRUNING)
         task_of(experiment)
         return experiment
     return f"{table.partition('/')[0]}/{about.task}"
@@ -101,14 +116,15 @@ def results_table(profile: str, experiment: str) -> pd.DataFrame:
 
     Columns: variant, label, seeds, epochs (a mean: ``train.patience`` ends seeds at different ones),
     training_examples, epoch_tokens (where an epoch is so many tokens of a stream), then for each of the paper's columns
-    ``<name>``, ``<name>_sd``, ``<name>_paper``, for every other score ``<name>``, ``<name>_sd``; at last speed and
-    cost.
+    ``<name>``, ``<name>_sd`` and, on the paper's data, ``<name>_paper``; for every other score ``<name>``,
+    ``<name>_sd``; at last speed and cost.
 
     Raises:
         ConfigError: no such profile or experiment.
         DataError: no stored results, or results that contradict each other.
     """
-    return _table(task_of(experiment), by_variant(profile, experiment))
+    groups = by_variant(profile, experiment)
+    return _table(task_shown(experiment, groups), groups)
 
 
 def _table(task: PaperTask, groups: Groups) -> pd.DataFrame:
@@ -137,7 +153,7 @@ def _row(task: PaperTask, more: list[str], variant: str, runs: list[RunResult], 
         values = [_value(run, name, base) for run in runs]
         row[name] = mean(values)
         row[f"{name}_sd"] = stdev(values) if len(values) > 1 and not math.isnan(row[name]) else math.nan
-        if name in task.columns:
+        if name in task.columns and not task.others_data:
             row[f"{name}_paper"] = reported.get(name, math.nan)
     row["tokens_per_second"] = mean(run.cost.target_tokens_per_second for run in runs)
     row["training_seconds"] = mean(run.cost.training_seconds for run in runs)
@@ -156,7 +172,8 @@ def results_data(profile: str, experiment: str) -> TableData:
 
     For people, there are no times of runs beside which the machine did other work, or may have done.
     """
-    task, groups = task_of(experiment), by_variant(profile, experiment)
+    groups = by_variant(profile, experiment)
+    task = task_shown(experiment, groups)
     table, runs = _table(task, groups), [run for group in groups.values() for run in group]
     waiting = not_judged_yet(profile, experiment, groups)
     hidden = () if all_quiet(groups) else TIMES
@@ -172,7 +189,7 @@ def results_data(profile: str, experiment: str) -> TableData:
         task.title,
         scale(runs, profile),
         table,
-        {BESIDE: _beside_paper(task, table)}
+        {OURS if task.others_data else BESIDE: _beside_paper(task, table)}
         | differences
         | {"further measurements": _ours_alone(task, table, groups, hidden)},
         signatures={score_label(runs[0], name): signature(runs, name) for name in runs[0].scores if name not in hidden},
@@ -187,7 +204,7 @@ def results_data(profile: str, experiment: str) -> TableData:
 
 
 def _beside_paper(task: PaperTask, table: pd.DataFrame) -> pd.DataFrame:
-    """Rounded as the paper rounds, ours and the paper's side by side.
+    """Rounded as the paper rounds, ours and, on its data, the paper's side by side.
 
     A column of ours has more decimals where a number in it would keep fewer than two significant digits.
     """
@@ -195,7 +212,8 @@ def _beside_paper(task: PaperTask, table: pd.DataFrame) -> pd.DataFrame:
     for name, column in task.columns.items():
         digits, pairs = enough(table[name], column.digits), zip(table[name], _halves(table, name), strict=True)
         shown[with_unit(column.label, column.unit)] = [as_printed(value, digits, half) for value, half in pairs]
-        shown[f"{column.label}, paper"] = [as_printed(value, column.digits) for value in table[f"{name}_paper"]]
+        if not task.others_data:
+            shown[f"{column.label}, paper"] = [as_printed(value, column.digits) for value in table[f"{name}_paper"]]
     return shown
 
 

@@ -45,10 +45,11 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     Columns of the numbers: variant, label, setting (counted from 1), every key that is tuned (NaN: the profile's own),
     loss_<epochs> for each rung (NaN: not trained so far, or diverged), fell_out (epochs of the rung), chosen.
     """
-    choices, task, runs = choices_of(profile, experiment), task_of(experiment), Runs(profile)
+    choices, runs = choices_of(profile, experiment), Runs(profile)
     labels, choice = labels_of(experiment, choices), next(iter(choices.values()))
     planned = {config.variant: config for config in runs.planned(experiment)}
     config = next(iter(planned.values()))
+    task = task_of(experiment).shown_on(config.data.model_dump())
     keys = dict.fromkeys(key for choice in choices.values() for tried in choice.tried for key in tried.setting)
     numbers, shown = [], []
     for variant, of_arm in choices.items():

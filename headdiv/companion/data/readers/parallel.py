@@ -42,13 +42,15 @@ def pair_sides(
     Raises:
         DataError: the sides have unequal numbers of sentences or not the expected number, or a sentence has no letter.
     """
-    counts = len(source.sentences), len(target.sentences)
-    if counts[0] != counts[1]:
+    shorter, longer = sorted((source, target), key=lambda side: len(side.sentences))
+    count = len(shorter.sentences)
+    if len(longer.sentences) > count:
         raise DataError(
-            f"{source.name} has {counts[0]} sentences but {target.name} has {counts[1]}, expected equally many"
+            f"{longer.name}, {longer.places[count]}: has no partner, {shorter.name} ends after {count:,} sentences; "
+            "expected equally many"
         )
-    if expected not in (None, counts[0]):
-        raise DataError(f"{source.name} and {target.name}: found {counts[0]} pairs, expected {expected}")
+    if expected not in (None, count):
+        raise DataError(f"{source.name} and {target.name}: found {count} pairs, expected {expected}")
     pairs = list(zip(source.sentences, target.sentences, strict=True))
     if keep_empty:
         return pairs

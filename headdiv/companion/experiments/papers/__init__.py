@@ -7,6 +7,7 @@ figure's variants are rows, and each reported number's column is one.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -55,6 +56,14 @@ class PaperSizes(Settings):
     vocabulary: list[int]
     printed_to: int = Field(1, ge=1, description="counts are printed to so many parameters")
     data: dict[str, Any] = Field(default_factory=dict, description="of the data, what the model's size depends on")
+
+
+class PaperData(Settings):
+    """The data that a paper's table is of."""
+
+    sets: list[str] = Field(description="the paper's own set, and public ones that stand in for it")
+    source: str | None = Field(None, description="language translated from, where that is a part of it")
+    target: str | None = Field(None, description="and into")
 
 
 class Table(Settings):
@@ -111,6 +120,8 @@ class PaperTask(Table):
 
     measured = True
     kind: str | None = Field(None, description="what kind of task it is; its own name where left out")
+    data: PaperData | None = Field(None, description="what its numbers and notes are about; any where left out")
+    others_data: bool = Field(False, description="whether runs on other data are shown, see `shown_on`")
     sizes: PaperSizes | None = Field(None, description="what the reported parameter counts belong to")
     variants: dict[str, Variant]
     labels: dict[str, str] = Field(default_factory=dict, description="what variants are called that profiles define")
@@ -127,6 +138,24 @@ class PaperTask(Table):
     def subject(self) -> str:
         """The title without the paper's data in brackets: figures name the data that they show."""
         return re.sub(r" \([^()]*\)$", "", self.title)
+
+    def shown_on(self, data: Mapping[str, Any]) -> PaperTask:
+        """The task as tables and figures show it for runs on this data: on the paper's as the paper has it.
+
+        On other data the heading names these, and the paper's numbers, sizes and notes are absent. A sample or a part
+        of the paper's set counts as that, and so does generated text, whose tables say that they reproduce nothing.
+        """
+        name = str(data["name"])
+        if self.data is None or name == "toy":
+            return self
+        languages = {key: data.get(key) for key in ("source", "target")}
+        stated = {key: getattr(self.data, key) for key in languages}
+        if re.sub("-(sample|part)$", "", name) in self.data.sets and languages == stated:
+            return self
+        heading = f"{name}, {languages['source']} to {languages['target']}" if all(languages.values()) else name
+        variants = {variant: row.model_copy(update={"reported": {}}) for variant, row in self.variants.items()}
+        changed = {"table": heading, "title": re.split(r", | \(", self.title)[0], "notes": [], "sizes": None}
+        return self.model_copy(update=changed | {"variants": variants, "others_data": True})
 
     def numbers(self) -> dict[str, dict[str, float]]:
         """See `Table`."""
