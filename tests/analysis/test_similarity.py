@@ -6,11 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from examples import EXAMPLES, heads_by_sentence, made_up_heads, record_of, some_pairs, tiny
+from examples import every_method, heads_by_sentence, made_up_heads, record_of, some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from observed import observe
-from small_runs import SMALL, small_config, untrained
 
 from headdiv.analysis import similarity
 from headdiv.analysis.similarity import (
@@ -29,8 +28,6 @@ from headdiv.analysis.similarity import (
     js_sum,
     measure_heads,
 )
-from headdiv.companion.experiments.evaluation import head_measures
-from headdiv.companion.tasks import TASKS
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.records import record_heads
@@ -319,7 +316,7 @@ def test_half_precision_is_widened(autocast):
 # ---- every model
 
 
-@pytest.mark.parametrize("options", [o for each in EXAMPLES.values() for o in each], ids=lambda o: o["name"])
+@every_method()
 def test_heads_of_every_method_are_measured(options):
     model, _ = tiny(options, dtype=torch.float32)
     result = by_place(compare_heads(observe(model, some_pairs(), [range(6)])))
@@ -329,41 +326,6 @@ def test_heads_of_every_method_are_measured(options):
         assert np.shape(module["js"]) == np.shape(module["cka"]) == (heads, heads)
         assert 1 <= module["effective_rank"] <= 12
     json.dumps(result, allow_nan=False)
-
-
-@pytest.mark.parametrize("task", SMALL)
-def test_heads_of_every_task_are_measured(folder, task):
-    run = untrained(small_config(task))
-    table = head_measures(run)
-    assert list(table.columns) == [
-        *("queries", "heads", "confidence", "entropy", "cosine", "l2", "correlation", "cka", "js", "effective_rank"),
-    ]
-    assert list(table.index) == (["decoder 1"] if task == "lm" else ["encoder 1", "decoder 1", "cross 1"])
-    assert (table["heads"] == 4).all()
-    assert table["js"].between(0, 1).all()
-    assert table["cka"].between(0, 1).all()
-    assert table["effective_rank"].between(1, 16).all()
-    assert (table["queries"] > 0).all()
-
-
-def test_packed_batches_of_a_task_are_those_of_single_examples(folder):
-    """Documents in windows with boundaries, and whole windows that see no mask at all."""
-    for boundaries in (True, False):
-        run = untrained(small_config("lm", data={"boundaries": boundaries}))
-        task = TASKS["lm"]
-        windows = run.corpus.valid.windows[:4]
-        found = []
-        for size in (4, 1):
-            seen = []
-            for start in range(0, 4, size):
-                batch = task.lay_out(windows[start : start + size], run.corpus, run.config.data)
-                with torch.no_grad(), record_heads(run.model) as records:
-                    run.model(batch)
-                seen.append(Observed(records, {}))
-            ((_, measured),) = compare_heads(seen)
-            found.append(measured)
-        for name, value in vars(found[0]).items():
-            np.testing.assert_allclose(value, getattr(found[1], name), atol=1e-5, err_msg=name)
 
 
 # ---- as they are shown

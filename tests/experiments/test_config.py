@@ -5,8 +5,10 @@ from faulty import exactly
 
 import headdiv.companion.tasks.run_config as module
 from headdiv.companion.data.data_config import SummarisationData, TranslationData
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.results import stored
 from headdiv.companion.tasks.qa import SpanConfig
-from headdiv.companion.tasks.run_config import RunConfig
+from headdiv.companion.tasks.run_config import RunConfig, first_difference
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
 from headdiv.nn.sizes import DecodeConfig, LMConfig, ModelConfig
@@ -85,3 +87,86 @@ def test_what_a_task_adds_to_its_data_is_written_out():
 def test_a_choice_of_moses_rules_beside_another_tokenizer_is_named():
     with exactly("data.split_dashes: it is a choice of Moses rules, and the tokenizer is 'spacy'", ConfigError):
         check(TranslationData, {"name": "a", "tokenizer": "spacy", "split_dashes": False}, ("data",))
+
+
+# ---- optimisers, and options that came later
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimiser": "SDG"}, "train.optimiser.name: unknown optimiser 'SDG'; did you mean 'SGD'?"),
+        ({"optimiser": {"name": "SGD", "momentun": 1}}, "train.optimiser.momentun: unknown key; did you mean 'mom"),
+        ({"optimiser": {"name": "SGD", "lr": 1}}, "train.optimiser.lr: unknown key; expected 'learning_rate' beside"),
+        ({"optimiser": "SGD", "weight_decay": 0.1}, "train.weight_decay: is an option of AdamW; expected"),
+        ({"optimiser": {"name": "AdamW", "eps": 1e-8}, "epsilon": 1e-7}, "train.epsilon: stands under 'optimiser' too"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_an_optimiser_is_named(project, settings, message):
+    with pytest.raises(ConfigError) as found:
+        project.config(train=settings)
+    assert str(found.value).partition("deacon/translation.")[2].startswith(message)
+
+
+def test_the_default_optimiser_leaves_no_trace_in_a_configuration(project):
+    """What was trained before the key existed keeps its name."""
+    plain = project.config()
+    for same in ("AdamW", {"name": "AdamW"}, None):
+        config = project.config(train={"optimiser": same})
+        assert (config, config.hash) == (plain, plain.hash)
+        assert "optimiser" not in config.model_dump()["train"]
+    other = project.config(train={"optimiser": {"name": "SGD", "momentum": 0.9}})
+    assert other.hash != plain.hash
+    stored = [config.model_dump(mode="json") for config in (plain, other)]
+    for one, another in (stored, stored[::-1]):
+        assert first_difference(one, another, ["data", "train"]) == "train.optimiser"
+    assert other.model_dump()["train"]["optimiser"] == {"name": "SGD", "momentum": 0.9}
+
+
+def test_options_that_are_stored_only_where_they_are_not_the_default_make_runs_different(project):
+    plain, slow = project.config(), project.config(train={"accumulate": 4, "activation_checkpointing": True})
+    stored = [config.model_dump(mode="json") for config in (plain, slow)]
+    assert first_difference(*stored, ["train"]) == first_difference(*stored[::-1], ["train"]) == "train.accumulate"
+    method = {"name": "deacon", "m": 8}
+    rarely = {"method": {**method, "update_every": 16}}
+    assert first_difference({"method": method}, rarely, ["method"]) == "method.update_every"
+    assert first_difference({"method": method}, {"method": {**method, "xi": 0.8}}, ["method"]) is None  # came later
+
+
+def test_patience_is_stored_where_it_was_asked_for(project):
+    assert "patience" not in project.config().model_dump(mode="json")["train"]
+    assert project.config(train={"patience": 3}).hash != project.config().hash
+
+
+# ---- methods in profiles
+
+
+def test_a_mistake_in_a_profile_has_its_line(project):
+    parts = [{"name": "deacon", "architecture": "direct", "m": 8}, {"name": "mixing"}]
+    project.write_profile(define={"both": {"name": "combined", "methods": parts}}, variants=["both"])
+    with pytest.raises(ConfigError) as found:
+        Runs("tiny")
+    lines = (project.home / "config" / "tiny.yaml").read_text().splitlines()
+    at = 1 + next(i for i, line in enumerate(lines) if line.endswith("- name: mixing"))
+    assert str(found.value).startswith(f"{project.home}/config/tiny.yaml, line {at}: ")
+    assert "experiments.deacon/translation.define.both.methods.1: 'mixing' and 'deacon' both build" in str(found.value)
+
+
+def test_options_of_a_profile_reach_the_parts(project):
+    """``methods`` speaks of every variant of a method; what a definition says itself still wins."""
+    apart = {"name": "disagreement", "term": "output"}
+    parts = [{"name": "deacon", "architecture": "direct", "m": 8, "xi": 0.9}, apart]
+    own = {"both": {"name": "combined", "methods": parts}, "alone": parts[0]}
+    shared = {"deacon": {"xi": 0.5, "delta_p": 0.05}, "disagreement": {"weight": 2.0}}
+    project.write_profile(define=own, variants=["both", "alone"], methods=shared)
+    both, alone = (config.method for config in Runs("tiny").all())
+    assert both["methods"][0] == alone
+    assert (alone["xi"], alone["delta_p"], both["methods"][1]["weight"]) == (0.9, 0.05, 2.0)
+
+
+def test_stored_results_belong_to_the_profile():
+    """Those that were made when a plan was a sentence."""
+    profile, experiment = "headtohead-small", "headtohead/translation"
+    found = {run.seed: run.config.method for run in stored(profile, experiment) if run.variant == "manual"}
+    runs = [config for config in Runs(profile).of(experiment) if config.variant == "manual"]
+    assert {config.seed: config.model_dump(mode="json")["method"] for config in runs} == found != {}

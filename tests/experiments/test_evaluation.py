@@ -13,11 +13,13 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.evaluation import evaluate, examples
 from headdiv.companion.experiments.results import record, score_table
 from headdiv.companion.experiments.run_result import FORMAT, metrics_path
+from headdiv.companion.experiments.running import train
 from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.bleu import paired_bootstrap
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.files import canonical_json, read_json
+from headdiv.methods import check_method
 
 TRANSLATION = TASKS["translation"]
 
@@ -108,3 +110,23 @@ def test_runs_are_compared_as_frames(finished):
     }
     assert list(epochs["epoch"]) == [point["epoch"] for run in stored for point in run["curve"]]
     assert list(epochs["validation_nll"]) == [point["validation_nll"] for run in stored for point in run["curve"]]
+
+
+def test_a_run_s_results_hold_its_routers_and_measures_of_its_slots(project):
+    plain = project.config()
+    moa = check_method({"name": "moa", "experts": 5, "k": 3}, plain.model)
+    config = plain.model_copy(update={"method": moa})
+    metrics = evaluate(train(config))
+    heads = metrics["heads"]
+    assert json.loads(json.dumps(heads)) == heads
+    assert list(heads["router"]) == list(heads["measures"]) == ["encoder 1", "decoder 1", "cross 1"]
+    vocabularies = TRANSLATION.load(config.data)
+    for place, router in heads["router"].items():
+        known = vocabularies.source.words if place.startswith("encoder") else vocabularies.target.words
+        words = [word for expert in router["words"] for word in expert]
+        assert words
+        assert {word["word"] for word in words} <= set(known)
+        assert all(word["ratio"] > 1 and word["count"] >= 5 for word in words)
+        measures = heads["measures"][place]
+        assert len(measures["confidence"]) == len(measures["entropy"]) == 3
+        assert [len(row) for row in measures["cosine"]] == [3] * 3

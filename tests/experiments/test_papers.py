@@ -3,16 +3,19 @@
 import re
 
 import pytest
+import torch
+from examples import sparse
 from faulty import exactly
 
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.experiments.papers import FOLDER, data_table_of, load_paper, paper_names, task_of
 from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.models.transformer import Transformer, count_parameters
 from headdiv.companion.report.figures import figure_entry, figures_of_paper
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, HeaddivError
 from headdiv.core.settings import check
-from headdiv.methods import METHODS, check_method
+from headdiv.methods import METHODS, check_method, make_method
 from headdiv.nn.sizes import LMConfig, ModelConfig
 
 NO_PAPERS = {"head-scale", "orthogonality", "hsic"}  # rows of the dissection, and of the profile diversity
@@ -195,3 +198,83 @@ def test_what_is_not_there_is_named(call, message):
 def test_of_a_figure_that_only_the_profile_can_know_it_is_said_that_the_profile_is_not_there():
     with pytest.raises(ConfigError, match=r"quikc\.yaml: no such file; did you mean 'quick'"):
         figure_entry("deacon_mine", "quikc")
+
+
+# ---- homeostasis: counts and tables
+
+
+GROUPS = {
+    "B": sparse("rfb-kwta", "dropout"),
+    "C": sparse("dropout", "dropout"),
+    "D": sparse("smart", "smart"),
+    "E": sparse("rfb-kwta", "smart"),
+}
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "millions"),
+    [("small", 23_125_760, 23.1), ("base", 68_271_616, 68.3), ("big", 224_623_616, 224.6)],
+)
+def test_the_counts_of_table_1(size, count, millions):
+    """They follow from vocabularies that keep every word, and biases everywhere; no mechanism has parameters."""
+    task = task_of(f"homeostasis/{size}")
+    config = ModelConfig(**task.sizes.model)
+    for variant in task.variants.values():
+        with torch.device("meta"):
+            model = Transformer(config, *task.sizes.vocabulary, make_method(check_method(variant.method, config)))
+        assert count_parameters(model) == count
+    assert round(count / 1e6, 1) == millions == task.variants["baseline"].reported["parameters"] / 1e6
+
+
+# Table 3, typed from the paper's text: group, then (Q_Att, Q_BO, s, BLEU).
+TABLE_3 = {
+    "small": {
+        "A": [(None, None, None, 0.2727)],
+        "B": [(256, None, 0.5, 0.2926), (256, None, 0.7, 0.2898), (256, None, 0.8, 0.3025), (256, None, 0.9, 0.2967)],
+    },
+    "base": {
+        "A": [(None, None, None, 0.2768)],
+        "B": [(256, None, 0.5, 0.2848), (256, None, 0.7, 0.2918), (256, None, 0.8, 0.2888), (256, None, 0.9, 0.3046)],
+        "C": [(None, None, None, 0.3007)],
+        "D": [(256, 1, 0.9, 0.2942), (256, 16, 0.9, 0.3062), (256, 256, 0.9, 0.2948), (256, 1024, 0.9, 0.2854)],
+    },
+    "big": {
+        "A": [(None, None, None, 0.2751)],
+        "B": [(256, None, 0.5, 0.2863), (256, None, 0.7, 0.2858), (256, None, 0.8, 0.2913), (256, None, 0.9, 0.2927)],
+        "E": [(256, 1, 0.9, 0.2891), (256, 4, 0.9, 0.2913), (256, 16, 0.9, 0.2941), (256, 512, 0.9, 0.2868)],
+    },
+}
+
+
+@pytest.mark.parametrize("size", TABLE_3)
+def test_table_3(size):
+    found = {}
+    for row in task_of(f"homeostasis/{size}").variants.values():
+        group, method = row.label[1], row.method
+        expected = GROUPS[group] if group != "A" else {"name": "baseline", "attention": "none", "block": "none"}
+        assert method.get("attention", "none") == expected["attention"]
+        assert method.get("block", "none") == expected["block"]
+        if "s_bo" in method:
+            assert method["s_bo"] == method["s_att"]
+        settings = (method.get("q_att"), method.get("q_bo"), method.get("s_att"))
+        found.setdefault(group, []).append((*settings, round(row.reported["bleu"] / 100, 4)))
+    assert found == TABLE_3[size]
+
+
+def test_tables_1_and_2():
+    rows = task_of("homeostasis/memorisation").variants
+    assert {name: tuple(row.reported.values()) for name, row in rows.items()} == {
+        "baseline": (95.4, 32.5, 0.705),
+        "kwta-20": (96.5, 28.4, 0.728),
+        "kwta-50": (97.4, 31.0, 0.743),
+    }
+    assert [row.method.get("s_att") for row in rows.values()] == [None, 0.2, 0.5]
+    tasks = load_paper("homeostasis").tasks
+    assert {task.kind for task in tasks.values()} == {"translation"}
+    keys = ("d_model", "heads", "d_ff", "encoder_layers", "decoder_layers", "dropout")
+    assert {name: tuple(task.sizes.model[key] for key in keys) for name, task in tasks.items()} == {
+        "memorisation": (256, 4, 1024, 6, 6, 0.1),
+        "small": (256, 4, 1024, 6, 6, 0.1),
+        "base": (512, 8, 2048, 6, 6, 0.1),
+        "big": (1024, 16, 4096, 6, 6, 0.1),
+    }

@@ -6,9 +6,7 @@ from examples import combined, deacon, some_pairs, tiny, trained_one_step, watch
 from small_runs import randomise
 from torch import nn
 
-from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.models.batching import make_batch
-from headdiv.core.errors import ConfigError
 from headdiv.methods import make_method
 from headdiv.methods.base import EpochEnd, Method
 from headdiv.methods.deacon import PCAOutput, pca_layers
@@ -24,28 +22,6 @@ KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}
 RFB = {"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5, "q_att": 4}
 APART = {"name": "disagreement", "term": "output"}
 VALUES = {"name": "dpp", "term": "subspace"}
-
-
-def test_a_mistake_in_a_profile_has_its_line(project):
-    parts = [{"name": "deacon", "architecture": "direct", "m": 8}, {"name": "mixing"}]
-    project.write_profile(define={"both": {"name": "combined", "methods": parts}}, variants=["both"])
-    with pytest.raises(ConfigError) as found:
-        Runs("tiny")
-    lines = (project.home / "config" / "tiny.yaml").read_text().splitlines()
-    at = 1 + next(i for i, line in enumerate(lines) if line.endswith("- name: mixing"))
-    assert str(found.value).startswith(f"{project.home}/config/tiny.yaml, line {at}: ")
-    assert "experiments.deacon/translation.define.both.methods.1: 'mixing' and 'deacon' both build" in str(found.value)
-
-
-def test_options_of_a_profile_reach_the_parts(project):
-    """``methods`` speaks of every variant of a method; what a definition says itself still wins."""
-    parts = [{"name": "deacon", "architecture": "direct", "m": 8, "xi": 0.9}, APART]
-    own = {"both": {"name": "combined", "methods": parts}, "alone": parts[0]}
-    shared = {"deacon": {"xi": 0.5, "delta_p": 0.05}, "disagreement": {"weight": 2.0}}
-    project.write_profile(define=own, variants=["both", "alone"], methods=shared)
-    both, alone = (config.method for config in Runs("tiny").all())
-    assert both["methods"][0] == alone
-    assert (alone["xi"], alone["delta_p"], both["methods"][1]["weight"]) == (0.9, 0.05, 2.0)
 
 
 # ---- the model

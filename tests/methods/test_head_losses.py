@@ -92,9 +92,9 @@ for_losses = pytest.mark.parametrize("name", LOSSES)
 
 @for_losses
 @for_terms
-@pytest.mark.parametrize("kinds", [["encoder", "decoder", "cross"], ["cross"]])
-def test_the_loss_is_the_literal_one(name, term, kinds):
+def test_the_loss_is_the_literal_one(name, term):
     """Sum over the sentences, mean over the modules of these kinds, for each prediction."""
+    kinds = ["encoder", "cross"]
     model, method = tiny({"name": name, "term": term, "weight": 0.7, "kinds": kinds}, encoder_layers=2)
     pairs = some_pairs(5, seed=3)
     lines = heads_by_sentence(model, pairs)
@@ -119,9 +119,8 @@ def test_the_gradient_is_that_of_the_formula(name, term, equal):
 @for_losses
 @for_terms
 @pytest.mark.parametrize("case", ["two equal", "all equal", "one zero", "all zero", "nearly zero", "one-hot"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_gradients_stay_finite(name, term, case, dtype):
-    heads = [x.clone() for x in made_up_heads(2, dtype=dtype)]
+def test_gradients_stay_finite(name, term, case):
+    heads = [x.clone() for x in made_up_heads(2, dtype=torch.float32)]
     for x in heads:
         if case == "two equal":
             x[1] = x[0]
@@ -130,7 +129,7 @@ def test_gradients_stay_finite(name, term, case, dtype):
         elif case != "one-hot" and x is not heads[0]:
             x[: 1 if case == "one zero" else None] *= 1e-18 if case == "nearly zero" else 0
     if case == "one-hot":
-        heads[0] = torch.eye(5, dtype=dtype)[:4].repeat(3, 1, 1)
+        heads[0] = torch.eye(5)[:4].repeat(3, 1, 1)
     for x in heads:
         x.requires_grad_()
     of_record, _ = LOSSES[name]

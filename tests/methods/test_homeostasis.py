@@ -1,18 +1,23 @@
 """Inhibition at one place: what it does to values and gradients, what it counts, and what it does at evaluation."""
 
 import collections
+import json
 
 import pytest
 import torch
+from examples import sparse, tiny, trained_one_step
 from hypothesis import given
 from hypothesis import strategies as st
 from sparse import literal_boost, literal_keep, literal_winners
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from headdiv.methods import make_method
 from headdiv.methods.homeostasis import Homeostasis, Inhibition
 from headdiv.methods.kwta import keep_probabilities, winners
+from headdiv.nn.dropout import Dropout
+from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.sizes import AttentionSpec
+from headdiv.nn.sizes import AttentionSpec, BlockSpec
 
 COUNTING = ["kwta", "rfb-kwta", "smart"]
 G, N = 2, 6
@@ -233,3 +238,45 @@ def test_smart_inhibition_draws_no_lots_at_evaluation():
     assert torch.equal(torch.get_rng_state(), state)
     keep = keep_probabilities(module.counts, 0.5).flatten()
     torch.testing.assert_close(found, x * keep)
+
+
+# ---- in whole models
+
+
+def test_mechanisms_stand_where_they_are_asked_for():
+    method = make_method(sparse("rfb-kwta", "smart", s_att=0.5, s_bo=0.8, q_att=7, q_bo=5))
+    for kind in ("encoder", "decoder"):
+        found = method.attention(AttentionSpec(kind, 2, 12, 3)).output.inhibition
+        assert repr(found) == "Inhibition(rfb-kwta, 3×4 units, s=0.5, Q=7)"
+        assert (found.spec.place, found.k) == (f"{kind} 3", 2)
+    assert type(method.attention(AttentionSpec("cross", 2, 12, 3)).output) is Linear
+    block = method.block_output(BlockSpec("decoder", 0, 12))
+    assert repr(block) == "Inhibition(smart, 1×12 units, s=0.8, Q=5)"
+    assert block.spec.place == "decoder block 1"
+
+
+def test_dropout_is_the_projects_own_and_keeps_nothing():
+    model, _ = tiny(sparse("dropout", "dropout", dropout=0.3))
+    encoder = model.encoder[0]
+    for found in (encoder.attention["encoder"].output.inhibition, encoder.block_output):
+        assert isinstance(found, Dropout)
+        assert found.p == 0.3
+    assert make_method(sparse("dropout", "dropout")).artifacts(model) == {}
+
+
+# ---- findings
+
+
+def test_the_results_keep_how_often_each_unit_was_active():
+    model, method = trained_one_step(sparse("kwta", "smart", s_att=0.5, s_bo=0.7))
+    assert method.artifacts(model) == {}  # nothing is counted before the first step is done
+    method.after_backward(model, 0.0)
+    found = method.artifacts(model)["activations"]
+    assert json.loads(json.dumps(found)) == found
+    assert list(found) == ["encoder 1", "encoder block 1", "decoder 1", "decoder block 1"]
+    heads, block = found["decoder 1"], found["decoder block 1"]
+    assert (heads["mechanism"], heads["s"]) == ("kwta", 0.5)
+    assert [len(group) for group in heads["shares"]] == [4, 4, 4]
+    assert [sum(group) for group in heads["shares"]] == pytest.approx([2, 2, 2], abs=1e-3)
+    assert (block["mechanism"], [len(group) for group in block["shares"]]) == ("smart", [12])
+    assert sum(block["shares"][0]) / 12 == pytest.approx(0.7, abs=0.15)

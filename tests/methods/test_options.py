@@ -3,8 +3,6 @@
 import pytest
 from examples import CONFIG, combined, deacon, dynamic, planned, sparse
 
-from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.results import stored
 from headdiv.core.errors import ConfigError
 from headdiv.methods.base import Method
 from headdiv.methods.combined import Combined, part_names
@@ -178,14 +176,6 @@ def test_results_keep_the_plan_as_a_sentence(plan, sentence):
     assert stored_method(method) == {"name": "rotation", "plan": sentence, "optimiser_state": True}
     both = {"name": "combined", "methods": [method, {"name": "disagreement"}]}
     assert stored_method(both)["methods"] == [stored_method(method), {"name": "disagreement"}]
-
-
-def test_stored_results_belong_to_the_profile():
-    """Those that were made when a plan was a sentence."""
-    profile, experiment = "headtohead-small", "headtohead/translation"
-    found = {run.seed: run.config.method for run in stored(profile, experiment) if run.variant == "manual"}
-    runs = [config for config in Runs(profile).of(experiment) if config.variant == "manual"]
-    assert {config.seed: config.model_dump(mode="json")["method"] for config in runs} == found != {}
 
 
 def test_homeostasis_alone_is_the_papers_best_model():

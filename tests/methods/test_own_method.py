@@ -8,7 +8,7 @@ import pytest
 import torch
 from examples import CONFIG, heads_by_sentence, some_pairs, tiny, watched_pass
 from pydantic import Field
-from small_runs import EVERY_TASK, small_config
+from small_runs import small_config
 from torch import nn
 
 import headdiv
@@ -59,18 +59,16 @@ def test_the_module_is_the_literal_one():
             torch.testing.assert_close(outputs[head], A @ v)
 
 
-@pytest.mark.parametrize("task", EVERY_TASK)
-def test_it_runs_on_every_task(home, task):
+def test_it_runs_on_a_task(home):
     """Trained, evaluated with measures of its heads, and its heads masked."""
-    config = small_config(task, train={"epochs": 1})
+    config = small_config("translation", train={"epochs": 1})
     config = config.model_copy(update={"method": check_method(OWN, config.model)})
     run = train(config)
     metrics = evaluate(run)
-    modules = {"lm": ["decoder 1"], "mlm": ["encoder 1"]}.get(task, MODULES)
     assert [point["auxiliary_loss"] > 0 for point in metrics["curve"]] == [True]
-    assert list(metrics["heads"]["measures"]) == list(metrics["heads"]["query_norms"]) == modules
+    assert list(metrics["heads"]["measures"]) == list(metrics["heads"]["query_norms"]) == MODULES
     record = importance_record(run, steps=1)
-    assert {head["place"] for head in record["heads"]} == set(modules)
+    assert {head["place"] for head in record["heads"]} == set(MODULES)
     assert any(head["change"] for head in record["heads"])
 
 

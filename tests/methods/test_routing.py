@@ -9,15 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from moa_parts import MOA, TOP, E, build
 from packed import pack, random, randomly, sentences
-from small_runs import EVERY_TASK, enter, small_config, untrained
 
 from headdiv.analysis.similarity import Observed
-from headdiv.companion.experiments import evaluation
-from headdiv.companion.experiments.running import train
-from headdiv.companion.models.batching import BEGIN, END
-from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.base import observed_heads
-from headdiv.methods import check_method, make_method
+from headdiv.methods import make_method
 from headdiv.methods.base import ValidationSplit
 from headdiv.methods.routing import (
     RoutedRecord,
@@ -30,9 +24,8 @@ from headdiv.methods.routing import (
     words_by_expert,
 )
 from headdiv.nn.records import record_heads
-from headdiv.nn.sizes import ModelConfig
 
-T, WIDTH, SIZES = 7, 4, ModelConfig(d_model=16, heads=4)
+T, WIDTH = 7, 4
 seeds = st.integers(0, 2**31 - 1)
 
 
@@ -219,6 +212,10 @@ def two_layers(records):
     return [replace(record, spec=replace(record.spec, layer=layer)) for layer, record in enumerate(records)]
 
 
+def decode_token(kind, index):
+    return f"{kind} {index}"
+
+
 def test_statistics_are_over_all_batches_and_by_place():
     first, second = (two_layers(recorded([15, 16], lengths)[1]) for lengths in ((3, 2, 4), (5,)))
     words = [torch.tensor([0, 1, 0, 2, 0, 1, 0, 0, 2]), torch.tensor([0, 0, 1, 2, 0])]
@@ -255,88 +252,6 @@ def test_statistics_without_words_or_without_routers():
     assert isinstance(records[0], RoutedRecord)
     assert router_statistics(ValidationSplit(lambda: iter([Observed([], {}, {})]), 4, decode_token)) == {}
     assert router_statistics(ValidationSplit(lambda: iter([]), 4, decode_token)) == {}
-
-
-# ---- from batches of every task to the results
-
-
-def decode_token(kind, index):
-    return f"{kind} {index}"
-
-
-def mixed(config, **options):
-    """The same run with a mixture of heads."""
-    return config.model_copy(update={"method": check_method({**MOA, **options}, config.model)})
-
-
-@pytest.fixture(scope="module", params=EVERY_TASK)
-def seen(request, tmp_path_factory):
-    """A task, its untrained run with a mixture of heads, and what is seen of its validation split."""
-    with pytest.MonkeyPatch.context() as patch:
-        enter(patch, tmp_path_factory.mktemp("home"))
-        run = untrained(mixed(small_config(request.param)))
-        task = TASKS[request.param]
-        yield task, run, list(observed_heads(run, weights=False))
-
-
-def held_out(task, run):
-    return list(task.held_out(run.corpus, "valid", run.config))
-
-
-# ---- words of queries
-
-
-def test_every_query_has_the_word_that_stands_in_its_row(seen):
-    task, run, observed = seen
-    assert observed
-    for batch, one in zip(held_out(task, run), observed, strict=True):
-        assert one.records
-        for record in one.records:
-            assert record.weights is None
-            words = one.words[record.spec.kind]
-            assert len(words) == len(record.outputs) == record.layout.queries.tokens
-            read = batch.inputs if hasattr(batch, "inputs") else batch.source
-            assert torch.equal(words, read if record.spec.kind == "encoder" else getattr(batch, "target_in", read))
-
-
-def test_words_are_spelled_as_they_stand_in_the_text(seen):
-    task, run, observed = seen
-    kind = "encoder" if "encoder" in {record.spec.kind for record in observed[0].records} else "decoder"
-    results = [task.decode_token(run.corpus, kind, index) for index in observed[0].words[kind].tolist()]
-    assert all(isinstance(word, str) and word for word in results)
-    if hasattr(run.corpus, "bpe"):
-        assert any(word.startswith("␣") for word in results)
-        assert not any(" " in word or "\n" in word for word in results)
-        assert "<|endoftext|>" in results
-        assert ("[MASK]" in results) is (task is TASKS["mlm"])
-        text = "".join(results).replace("␣", " ").replace("↵", "\n")
-        if task is TASKS["lm"]:
-            assert text == run.corpus.bpe.decode(observed[0].words[kind].tolist())
-    else:
-        assert "the" in [word.lower() for word in results]
-        index = [task.decode_token(run.corpus, kind, i) for i in (BEGIN, END)]
-        assert index == ["<s>", "</s>"]
-
-
-# ---- what the results keep
-
-
-def test_a_run_s_results_hold_its_routers_and_measures_of_its_slots(project):
-    config = mixed(project.config())
-    metrics = evaluation.evaluate(train(config))
-    heads = metrics["heads"]
-    assert json.loads(json.dumps(heads)) == heads
-    assert list(heads["router"]) == list(heads["measures"]) == ["encoder 1", "decoder 1", "cross 1"]
-    vocabularies = TASKS["translation"].load(config.data)
-    for place, router in heads["router"].items():
-        known = vocabularies.source.words if place.startswith("encoder") else vocabularies.target.words
-        words = [word for expert in router["words"] for word in expert]
-        assert words
-        assert {word["word"] for word in words} <= set(known)
-        assert all(word["ratio"] > 1 and word["count"] >= 5 for word in words)
-        measures = heads["measures"][place]
-        assert len(measures["confidence"]) == len(measures["entropy"]) == TOP
-        assert [len(row) for row in measures["cosine"]] == [TOP] * TOP
 
 
 # ---- no more than is needed

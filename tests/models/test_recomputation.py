@@ -1,8 +1,10 @@
 """Activation checkpointing changes memory, and not a bit of what is learnt."""
 
+import itertools
+
 import pytest
 import torch
-from examples import CONFIG, EXAMPLES, some_pairs
+from examples import CONFIG, OF_CONTRACTS, some_pairs
 from small_runs import learner_of, small_config
 
 from headdiv.companion.models.batching import make_batch
@@ -11,13 +13,9 @@ from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.methods import make_method
 
 TRAIN = TrainConfig(label_smoothing=0.1, learning_rate=0.01, warmup_steps=1)
-FAST = ("baseline", "deacon", "moa")  # whose first example is tried in the fast suite
-EVERY = [
-    pytest.param(options, wide, id=f"{name}-{number}-{wide}", marks=() if fast else pytest.mark.slow)
-    for name, found in EXAMPLES.items()
-    for number, options in enumerate(found)
-    for wide in (64 * 64, 0)
-    for fast in [name in FAST and number == 0 and wide]
+EVERY = [  # each method with torch's fused product or without
+    pytest.param(options, wide, id=f"{name}-{wide}")
+    for (name, options), wide in zip(OF_CONTRACTS.items(), itertools.cycle((64 * 64, 0)), strict=False)
 ]
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from examples import ARCHITECTURES, EXAMPLES, deacon, of_attention
+from examples import ARCHITECTURES, EXAMPLES, deacon, every_method, of_attention
 from torch import nn
 from torch.func import functional_call
 from torch.nn.utils import parametrizations, prune
@@ -57,9 +57,11 @@ def masks(form, batched, padding, mask):
     return found
 
 
-@pytest.mark.slow
-def test_every_combination_of_arguments_is_torchs():
-    """Output, weights and all gradients; padded queries of self-attention, which we leave out, are not compared."""
+def test_combinations_of_all_arguments_are_torchs():
+    """Output, weights and all gradients of every seventh combination, among which any two values meet.
+
+    Padded queries of self-attention, which we leave out, are not compared.
+    """
     flag, count = (False, True), 0
     modules = {}
     grid = itertools.product(
@@ -71,6 +73,8 @@ def test_every_combination_of_arguments_is_torchs():
         if wide.get(form) or (not need and not average) or (not batched and not first):
             continue  # there are no such inputs, or it is another combination's
         count += 1
+        if count % 7:
+            continue
         key = (bias, kdim, vdim, first)
         if key not in modules:
             modules[key] = pair(batch_first=first, bias=bias, kdim=kdim, vdim=vdim)
@@ -96,14 +100,6 @@ def test_every_combination_of_arguments_is_torchs():
     assert count > 400
 
 
-ORDINARY = [
-    pytest.param(options, id=f"{name}-{number}")
-    for name, found in EXAMPLES.items()
-    if name not in (*ONE_PROJECTION, "combined")
-    for number, options in enumerate(found)
-]
-
-
 def drop_in(options, **more):
     torch.manual_seed(0)
     options = {**options, "m": 2} if options["name"] == "deacon" else of_attention(options)
@@ -111,7 +107,7 @@ def drop_in(options, **more):
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("options", ORDINARY)
+@every_method(*ONE_PROJECTION, "combined")
 def test_values_apart_are_each_methods_with_other_projections(options, training):
     """Values x·A projected by W are values x projected by W·Aᵀ: with padding, statistics and dropout alike."""
     module = drop_in(options).train(training)
@@ -129,10 +125,8 @@ def test_values_apart_are_each_methods_with_other_projections(options, training)
     torch.testing.assert_close(*results)
 
 
-@pytest.mark.parametrize("options", ORDINARY)
+@every_method(*ONE_PROJECTION, "combined", "rotation", "dynamic-rotation")  # which refuse them
 def test_other_widths_are_columns_of_zeros(options):
-    if options["name"] in ("rotation", "dynamic-rotation"):
-        pytest.skip("refused")
     plain = drop_in(options, kind="cross", bias=False).eval()
     added = drop_in(options, kind="cross", bias=False, kdim=5, vdim=3).eval()
     state, projection = plain.state_dict(), added.attention.in_projection

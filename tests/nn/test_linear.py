@@ -47,9 +47,8 @@ def results(module, x, dtype=torch.bfloat16):
     return [y.detach(), *torch.autograd.grad((y * weight).sum(), (x, *module.parameters()))]
 
 
-@pytest.mark.parametrize("shape", [(1,), (63,), (64,), (65,), (200,), (3, 50), (2, 3, 11), (0,)], ids=str)
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(1,), (63,), (64,), (65,), (2, 3, 11), (0,)], ids=str)
+@pytest.mark.parametrize(("bias", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_outputs_and_gradients_are_those_of_torch(shape, bias, dtype):
     x = torch.randn(*shape, 24)
     for ours, theirs in zip(*(results(module, x, dtype) for module in pair(bias)), strict=True):

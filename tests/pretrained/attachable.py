@@ -1,13 +1,12 @@
 """Small random models of transformers, and what they read."""
 
-import pytest
 import torch
 import transformers
 
 from headdiv.pretrained.texts import BOTH, ENCODER, GROUPED, SMALL, small_model
 
-SHAPES = ("bert", "gpt2", "gpt_neox", "llama", "bart", "t5")  # each names, fuses or shares its projections differently
-ARCHITECTURES = [kind if kind in SHAPES else pytest.param(kind, marks=pytest.mark.slow) for kind in SMALL]
+# Each names, fuses or shares its projections in a way of its own. What works with all others: `test_architectures`.
+ARCHITECTURES = ("bert", "gpt2", "gpt_neox", "llama", "bart", "t5")
 
 
 def model_of(kind, seed=1, **settings):

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from attachable import model_of
 
 import headdiv
 from headdiv.core.errors import DataError
 
 pytest.importorskip("transformers")
+SENTENCES = ["The old dog sees a cat.", "Two men look at a red house.", "A child plays near water.", "No one."] * 2
 TEXTS = ["one two three", "one", "three one two one three two one"]
 
 
@@ -71,3 +73,25 @@ def test_texts_without_a_word_to_predict_are_refused():
                 headdiv.pretrained.small_model("bert", 300), tokenizer_with_ends(), ["", ""]
             )
         )
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "t5"])
+def test_batches_hide_what_a_masked_model_predicts_and_shift_what_a_decoder_writes(kind):
+    tokenizer, model = headdiv.pretrained.small_tokenizer(SENTENCES, 300), model_of(kind, words=300)
+    plain = list(headdiv.pretrained.text_batches(model, tokenizer, SENTENCES, size=3, labels=False))
+    batches = list(headdiv.pretrained.text_batches(model, tokenizer, SENTENCES, size=3))
+    assert [len(batch["input_ids"]) for batch in batches] == [3, 3, 2]
+    for batch, without in zip(batches, plain, strict=True):
+        assert "labels" not in without
+        ids, labels, counted = without["input_ids"], batch["labels"], batch["labels"] != -100
+        assert torch.isfinite(model(**batch).loss)
+        if kind == "bert":
+            assert (batch["input_ids"][counted] == tokenizer.mask_token_id).all()
+            assert torch.equal(batch["input_ids"][~counted], ids[~counted])
+            assert counted.any(1).all()
+        else:
+            assert torch.equal(labels.masked_fill(~counted, 0), ids)
+    if kind == "t5":
+        assert torch.equal(batch["decoder_input_ids"][:, 1:][counted[:, 1:]], labels[:, :-1][counted[:, 1:]])
+        with pytest.raises(DataError, match="found 1 targets for 8 texts"):
+            next(headdiv.pretrained.text_batches(model, tokenizer, SENTENCES, ["one"]))

@@ -19,7 +19,14 @@ DEACON = {"name": "deacon", "architecture": "direct", "m": 3}
 MIXING = {"name": "mixing", "start": 0.0}
 SCALE = {"name": "head-scale", "gate": 1.0}
 KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5, "kinds": ["encoder", "decoder", "cross"]}
-every_method = pytest.mark.parametrize("options", [DEACON, MIXING, SCALE, KWTA], ids=lambda options: options["name"])
+METHODS = [DEACON, MIXING, SCALE, KWTA]
+every_method = pytest.mark.parametrize("options", METHODS, ids=lambda options: options["name"])
+
+
+def every_method_or_kind(*kinds):
+    """Every method in BERT, and one in models of other kinds."""
+    cases = [*(("bert", options) for options in METHODS), *((kind, DEACON) for kind in kinds)]
+    return pytest.mark.parametrize(("kind", "options"), cases, ids=str)
 
 
 def state_of(model):
@@ -70,8 +77,7 @@ def test_padding_of_targets_is_no_query_of_torchs_cross_attention(memory_too, ad
     torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
 
 
-@every_method
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "torch"])
+@every_method_or_kind("gpt2", "llama", "torch")
 def test_what_was_frozen_stays_frozen(options, kind):
     model = of_torch() if kind == "torch" else model_of(kind)
     model.requires_grad_(False)
@@ -83,8 +89,7 @@ def test_what_was_frozen_stays_frozen(options, kind):
     assert not any(p.requires_grad for name, p in model.named_parameters() if "in_projection" in name)
 
 
-@every_method
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "torch"])
+@every_method_or_kind("gpt2", "torch")
 def test_hooks_see_what_stands_in_their_place(options, kind):
     model = of_torch() if kind == "torch" else model_of(kind)
     if kind == "torch":
@@ -238,8 +243,7 @@ def test_an_error_in_the_middle_leaves_the_model_as_it_was(attached):
         headdiv.insert(model, MIXING)
 
 
-@every_method
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "t5", "torch"])
+@every_method_or_kind("gpt2", "t5", "torch")
 def test_a_method_can_be_taken_out_again(options, kind, tmp_path):
     model = of_torch() if kind == "torch" else model_of(kind)
     given = (torch.randn(2, 5, 16), torch.randn(2, 3, 16)) if kind == "torch" else arguments(model)

@@ -9,10 +9,13 @@ import pytest
 import torch
 from small_runs import EVERY_TASK, as_rank, assert_loss_is_literal, small_config, untrained
 
+from headdiv.companion.experiments.evaluation import head_measures
+from headdiv.companion.models.batching import BEGIN, END
 from headdiv.companion.tasks import TASKS, lm, qa, seq2seq
-from headdiv.companion.tasks.base import Run, evaluation_loss, held_out_loss
+from headdiv.companion.tasks.base import Run, evaluation_loss, held_out_loss, observed_heads
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import read_json
+from headdiv.methods import check_method
 
 PAIRS = ("translation", "summarisation", "qa")  # whose batches are lists of examples; others read windows of a stream
 
@@ -325,3 +328,60 @@ def test_a_second_text_where_one_is_read_is_refused(task, run):
 
 def test_every_task_is_here():
     assert list(EVERY_TASK) == list(TASKS)
+
+
+# ---- heads
+
+
+@pytest.fixture(scope="module")
+def seen(run):
+    """An untrained run with a mixture of heads, and what is seen of its validation split."""
+    options = check_method({"name": "moa", "experts": 5, "k": 3}, run.config.model)
+    routed = untrained(run.config.model_copy(update={"method": options}))
+    return routed, list(observed_heads(routed, weights=False))
+
+
+def test_every_query_has_the_word_that_stands_in_its_row(task, seen):
+    run, observed = seen
+    assert observed
+    for batch, one in zip(task.held_out(run.corpus, "valid", run.config), observed, strict=True):
+        assert one.records
+        for record in one.records:
+            assert record.weights is None
+            words = one.words[record.spec.kind]
+            assert len(words) == len(record.outputs) == record.layout.queries.tokens
+            read = batch.inputs if hasattr(batch, "inputs") else batch.source
+            assert torch.equal(words, read if record.spec.kind == "encoder" else getattr(batch, "target_in", read))
+
+
+def test_words_are_spelled_as_they_stand_in_the_text(task, seen):
+    run, observed = seen
+    kind = "encoder" if "encoder" in {record.spec.kind for record in observed[0].records} else "decoder"
+    results = [task.decode_token(run.corpus, kind, index) for index in observed[0].words[kind].tolist()]
+    assert all(isinstance(word, str) and word for word in results)
+    if hasattr(run.corpus, "bpe"):
+        assert any(word.startswith("␣") for word in results)
+        assert not any(" " in word or "\n" in word for word in results)
+        assert "<|endoftext|>" in results
+        assert ("[MASK]" in results) is (task is TASKS["mlm"])
+        text = "".join(results).replace("␣", " ").replace("↵", "\n")
+        if task is TASKS["lm"]:
+            assert text == run.corpus.bpe.decode(observed[0].words[kind].tolist())
+    else:
+        assert "the" in [word.lower() for word in results]
+        index = [task.decode_token(run.corpus, kind, i) for i in (BEGIN, END)]
+        assert index == ["<s>", "</s>"]
+
+
+def test_heads_are_measured(run):
+    table = head_measures(run)
+    assert list(table.columns) == [
+        *("queries", "heads", "confidence", "entropy", "cosine", "l2", "correlation", "cka", "js", "effective_rank"),
+    ]
+    alone = {"lm": ["decoder 1"], "mlm": ["encoder 1"]}
+    assert list(table.index) == alone.get(run.config.kind, ["encoder 1", "decoder 1", "cross 1"])
+    assert (table["heads"] == 4).all()
+    assert table["js"].between(0, 1).all()
+    assert table["cka"].between(0, 1).all()
+    assert table["effective_rank"].between(1, 16).all()
+    assert (table["queries"] > 0).all()

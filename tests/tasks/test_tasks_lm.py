@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import as_rank, enter, small_config, untrained
 
+from headdiv.analysis.similarity import Observed, compare_heads
 from headdiv.companion.data.corpora.mixture import HeldOut
 from headdiv.companion.data.data_config import LMData
 from headdiv.companion.data.readers.records import BadRecords
@@ -20,6 +22,7 @@ from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.lm import convergence_epoch, text_measures
 from headdiv.companion.tasks.text_batch_stream import TextBatchStream
 from headdiv.core.errors import ConfigError
+from headdiv.nn.records import record_heads
 
 TASK = TASKS["lm"]
 
@@ -219,3 +222,23 @@ def test_a_source_that_slimpajama_does_not_have():
     TASK.check_data(LMData(**result, mixture={"C4": 1.0, "Books": 2.0}))
     with pytest.raises(ConfigError, match=r"^data\.mixture\.Book: unknown source; did you mean 'Books'\?$"):
         TASK.check_data(LMData(**result, mixture={"C4": 1.0, "Book": 2.0}))
+
+
+def test_packed_batches_of_a_task_are_those_of_single_examples(folder):
+    """Documents in windows with boundaries, and whole windows that see no mask at all."""
+    for boundaries in (True, False):
+        run = untrained(small_config("lm", data={"boundaries": boundaries}))
+        task = TASKS["lm"]
+        windows = run.corpus.valid.windows[:4]
+        found = []
+        for size in (4, 1):
+            seen = []
+            for start in range(0, 4, size):
+                batch = task.lay_out(windows[start : start + size], run.corpus, run.config.data)
+                with torch.no_grad(), record_heads(run.model) as records:
+                    run.model(batch)
+                seen.append(Observed(records, {}))
+            ((_, measured),) = compare_heads(seen)
+            found.append(measured)
+        for name, value in vars(found[0]).items():
+            np.testing.assert_allclose(value, getattr(found[1], name), atol=1e-5, err_msg=name)

@@ -122,9 +122,7 @@ def test_the_newest_two_whole_ones_are_kept_and_the_newest_counts(tmp_path):
 DAMAGES = [b"", b"\x80\x02garbage", b"{}", "half", "missing"]
 
 
-@pytest.mark.parametrize(
-    ("damage", "older"), [*((damage, older) for damage in DAMAGES for older in (False, True)), ("flipped", False)]
-)
+@pytest.mark.parametrize(("damage", "older"), [*((damage, False) for damage in [*DAMAGES, "flipped"]), ("half", True)])
 @pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog, name, damage, older):
     """A flipped bit is not noticed in a checkpoint from before there were checksums; all else is."""

@@ -15,6 +15,7 @@ from torch import nn
 from headdiv.companion.experiments.profiles import run_config
 from headdiv.companion.experiments.running import run_folder, train
 from headdiv.core import distributed
+from headdiv.core.errors import ConfigError
 from headdiv.core.files import read_json
 from headdiv.gha import covariance
 from headdiv.methods.drop_in import MultiheadAttention
@@ -181,6 +182,23 @@ def test_one_rank_is_alone():
     ours, theirs = BatchNorm(3), nn.BatchNorm1d(3)
     assert torch.equal(ours(x), theirs(x))
     assert torch.equal(ours.running_var, theirs.running_var)
+
+
+@pytest.mark.parametrize(
+    ("variables", "message"),
+    [
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 .* RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT not set"),
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE: .* 'two'"),
+        ({"WORLD_SIZE": "-2"}, "WORLD_SIZE: .* '-2'"),
+    ],
+)
+def test_variables_of_torchrun_are_all_there_or_named(monkeypatch, variables, message):
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=message), distributed.process_group(torch.device("cpu")):
+        pass
 
 
 def project_in(folder, text=PROFILE):

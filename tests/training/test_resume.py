@@ -10,6 +10,7 @@ from small_runs import Power
 from test_trainer import ELSEWHERE, texts, trainer_of, values
 from torch.utils.data import DataLoader, RandomSampler
 
+from headdiv.core.errors import TrainingError
 from headdiv.training import checkpoints
 from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Learner
@@ -62,6 +63,7 @@ METHODS = [
     {"name": "mixing", "start": 0.4},
     {"name": "moa", "experts": 4, "k": 2},
     {"name": "dynamic-rotation", "choice": "random", "swaps": 1, "kinds": ["encoder"]},
+    {"name": "combined", "methods": [{"name": "mixing"}, {"name": "disagreement", "term": "output"}]},
 ]
 CASES = {
     "plain": {},
@@ -134,8 +136,21 @@ def must_go_on(folder, case, place):
     must_be_the_same(again, whole)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("place", PLACES)
+# Every place with a plain training, and every other training at one or two places of its own.
+ELSEWHERE_TOO = {
+    "deacon": ["within a step", "before the end of an epoch"],
+    "homeostasis": ["before a checkpoint"],
+    "mixing": ["within a step"],
+    "moa": ["while it is written"],
+    "dynamic-rotation": ["before the end of an epoch", "after the end of an epoch"],
+    "combined": ["after a checkpoint"],
+    "best and averaged epochs": ["before the end of an epoch", "after the end of an epoch"],
+    "accumulated": ["within a step", "after a checkpoint"],
+}
+PAIRS = [("plain", place) for place in PLACES] + [(case, at) for case, places in ELSEWHERE_TOO.items() for at in places]
+
+
+@pytest.mark.parametrize(("case", "place"), PAIRS)
 def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, place, case):
     must_go_on(tmp_path, CASES[case], place)
 
@@ -185,3 +200,30 @@ def test_what_stops_after_an_epoch_goes_on_in_the_same_process_without_a_folder(
     torch.rand(3)
     parts.run()
     must_be_the_same(parts, whole)
+
+
+# ---- out of memory
+
+ALLOCATOR = "[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 99"
+
+
+@pytest.mark.parametrize("error", [RuntimeError(ALLOCATOR), MemoryError()], ids=["torch's", "Python's"])
+def test_a_retry_changes_no_number(tmp_path, monkeypatch, error):
+    expected = trainer_of().run().curve
+    tried = trainer_of(folder=tmp_path, checkpoint_seconds=1e-9)
+    with monkeypatch.context() as patch:
+        fail(patch, Learner, "backward", 4, "before", error)
+        with pytest.raises(TrainingError, match=r"not enough memory at step 4") as raised:
+            tried.run()
+    assert ("tried to allocate 99" in str(raised.value)) == isinstance(error, RuntimeError)
+    assert tried.run().curve == expected
+
+
+def test_without_checkpoints_a_step_that_was_begun_cannot_be_taken_back(monkeypatch):
+    trainer = trainer_of()
+    with monkeypatch.context() as patch:
+        fail(patch, torch.optim.AdamW, "step", 3, "before", RuntimeError(ALLOCATOR))
+        with pytest.raises(TrainingError, match="not enough memory at step 3"):
+            trainer.run()
+    with pytest.raises(TrainingError, match=r"within epoch 1.*folder"):
+        trainer.run()

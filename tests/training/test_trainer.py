@@ -10,7 +10,6 @@ from small_runs import Power, as_rank, fail_after
 from torch import nn
 from torch.utils.data import DataLoader
 
-from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core import distributed
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
@@ -97,6 +96,20 @@ def test_ranks_drop_different_values_out(monkeypatch):
         as_rank(monkeypatch, rank, 1)
         losses.append(trainer_of().run().curve[0]["training_loss"])
     assert losses[0] != losses[1] == losses[2]
+
+
+def test_all_epochs_are_trained_where_the_loss_falls():
+    falling = iter((3.0, 2.0, 2.5, 1.0))
+    trainer = trainer_of(epochs=4, patience=2, validate=lambda model: {"validation_nll": next(falling)})
+    assert len(trainer.run().curve) == trainer.kept_epoch == 4
+
+
+def test_ranks_stop_together(monkeypatch):
+    """What the first of them says counts, even if another has measured something else."""
+    said = iter((1.0, 2.0, 3.0, 0.5))
+    trainer = trainer_of(epochs=4, patience=2, validate=lambda model: {"validation_nll": next(said)})
+    monkeypatch.setattr("headdiv.training.trainer.distributed.agreed", lambda yes: False)
+    assert len(trainer.run().curve) == 4
 
 
 @pytest.mark.parametrize("name", ["deacon", "moa", "dynamic-rotation"])
@@ -234,47 +247,6 @@ def test_a_method_that_would_change_nothing_is_refused(options):
 
 
 # ---- optimisers
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"optimiser": "SDG"}, "train.optimiser.name: unknown optimiser 'SDG'; did you mean 'SGD'?"),
-        ({"optimiser": {"name": "SGD", "momentun": 1}}, "train.optimiser.momentun: unknown key; did you mean 'mom"),
-        ({"optimiser": {"name": "SGD", "lr": 1}}, "train.optimiser.lr: unknown key; expected 'learning_rate' beside"),
-        ({"optimiser": "SGD", "weight_decay": 0.1}, "train.weight_decay: is an option of AdamW; expected"),
-        ({"optimiser": {"name": "AdamW", "eps": 1e-8}, "epsilon": 1e-7}, "train.epsilon: stands under 'optimiser' too"),
-    ],
-)  # fmt: skip
-def test_a_mistake_in_an_optimiser_is_named(project, settings, message):
-    with pytest.raises(ConfigError) as found:
-        project.config(train=settings)
-    assert str(found.value).partition("deacon/translation.")[2].startswith(message)
-
-
-def test_the_default_optimiser_leaves_no_trace_in_a_configuration(project):
-    """What was trained before the key existed keeps its name."""
-    plain = project.config()
-    for same in ("AdamW", {"name": "AdamW"}, None):
-        config = project.config(train={"optimiser": same})
-        assert (config, config.hash) == (plain, plain.hash)
-        assert "optimiser" not in config.model_dump()["train"]
-    other = project.config(train={"optimiser": {"name": "SGD", "momentum": 0.9}})
-    assert other.hash != plain.hash
-    stored = [config.model_dump(mode="json") for config in (plain, other)]
-    for one, another in (stored, stored[::-1]):
-        assert first_difference(one, another, ["data", "train"]) == "train.optimiser"
-    assert other.model_dump()["train"]["optimiser"] == {"name": "SGD", "momentum": 0.9}
-
-
-def test_options_that_are_stored_only_where_they_are_not_the_default_make_runs_different(project):
-    plain, slow = project.config(), project.config(train={"accumulate": 4, "activation_checkpointing": True})
-    stored = [config.model_dump(mode="json") for config in (plain, slow)]
-    assert first_difference(*stored, ["train"]) == first_difference(*stored[::-1], ["train"]) == "train.accumulate"
-    method = {"name": "deacon", "m": 8}
-    rarely = {"method": {**method, "update_every": 16}}
-    assert first_difference({"method": method}, rarely, ["method"]) == "method.update_every"
-    assert first_difference({"method": method}, {"method": {**method, "xi": 0.8}}, ["method"]) is None  # came later
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adafactor", "Adam"])

@@ -1,4 +1,4 @@
-"""The best epoch's parameters beside the last's: what is kept, after kills too, and what is measured of them."""
+"""The best epoch's parameters beside the last's: what is kept and what is measured of them, and stopping behind it."""
 
 import copy
 
@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from headdiv.companion.experiments import evaluation, running
 from headdiv.companion.experiments.evaluation import evaluate, fit_temperature
 from headdiv.companion.experiments.results import record
-from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.experiments.running import averaged_run, best_run, load_run, run_folder, train
 from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.tasks import TASKS, seq2seq
@@ -20,6 +19,8 @@ from headdiv.core.errors import ConfigError, DamageError
 from headdiv.core.files import read_json
 from headdiv.core.settings import check
 from headdiv.training.config import TrainerConfig
+from headdiv.training.learner import Learner
+from headdiv.training.method_steps import MethodSteps
 
 EPOCHS = {"epochs": 4, "checkpoint_seconds": 1e-9}
 BEST = "best/model.safetensors"
@@ -82,20 +83,6 @@ def test_a_checkpoint_with_a_damaged_best_epoch_gives_way_to_the_one_before(proj
     assert tensors(run.folder / BEST) == tensors(train(project.config("direct-8")).folder / "model.safetensors")
 
 
-def test_a_training_from_before_best_epochs_were_kept_goes_on_without(project, monkeypatch):
-    losses(monkeypatch, 6.0, 5.0, 5.0, 5.5)
-    config = project.config("direct-8", train=EPOCHS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(running.Trainer, "best", property(lambda self: None, lambda self, value: None), raising=False)
-        interrupt(config, 13)
-    run = train(config)
-    assert run.record["best_epoch"] is None
-    assert best_run(run) is None
-    metrics = evaluate(run)
-    assert not {name for name in metrics["scores"] if "best" in name}
-    assert RunResult.parse(metrics).evaluated_epoch == 4
-
-
 def test_the_best_epoch_is_scored_and_its_outputs_are_stored(project, second, monkeypatch):
     ended = train(project.config("direct-8"))
     expected, metrics = evaluate(ended), evaluate(second)
@@ -118,7 +105,7 @@ def test_the_best_epoch_is_scored_and_its_outputs_are_stored(project, second, mo
 
 
 def test_the_mean_of_the_last_epochs_is_evaluated_beside_the_best(project, monkeypatch):
-    """Whatever it was interrupted at; literal: of the parameters after epochs 2, 3 and 4, and of running statistics."""
+    """Of the parameters after epochs 2, 3 and 4, and of running statistics."""
     states, finish = [], running.Trainer._finish_epoch
 
     def remembered(self, number, name):
@@ -135,13 +122,8 @@ def test_the_mean_of_the_last_epochs_is_evaluated_beside_the_best(project, monke
             torch.testing.assert_close(value, sum(state[name] for state in states[1:]) / 3)
         else:
             assert torch.equal(value, states[-1][name])
-    run.folder.rename(run.folder.with_name("before"))
-    interrupt(config, 8, 4, 7)
-    assert tensors(train(config).folder / "average" / "model.safetensors") == {
-        name: value.numpy().tobytes() for name, value in kept.items()
-    }
-    metrics = evaluate(train(config))
-    scores, average = metrics["scores"], averaged_run(train(config))
+    metrics, average = evaluate(run), averaged_run(run)
+    scores = metrics["scores"]
     assert scores["validation_nll_average"]["value"] == running.held_out_loss(average, "valid")["nll"]
     assert scores["validation_nll_average"]["value"] != scores["validation_nll_best"]["value"]
     assert "mean of the parameters of epochs 2 to 4" in scores["bleu_average"]["signature"]
@@ -170,6 +152,51 @@ def test_a_damaged_best_epoch_is_noticed_and_trained_again(project, second, capl
         best_run(second)
     assert tensors(train(second.config).folder / BEST) == expected
     assert "trained again" in caplog.records[-1].getMessage()
+
+
+# ---- stopping where the validation loss no longer falls
+
+PATIENT = {"epochs": 9, "patience": 2, "checkpoint_seconds": 1e-9}
+CURVE = (6.0, 5.0, 5.0, 5.5, 1.0)  # the last is not reached
+
+
+@pytest.fixture
+def stopped(project, monkeypatch):
+    losses(monkeypatch, *CURVE)
+    return train(project.config("direct-8", train=PATIENT))
+
+
+def test_it_stops_and_the_best_epoch_is_evaluated(project, stopped, monkeypatch):
+    assert [point["validation_nll"] for point in stopped.record["curve"]] == list(CURVE[:4])
+    assert (stopped.record["best_epoch"], stopped.record["evaluated_epoch"]) == (2, 2)
+    ended = train(project.config("direct-8"))
+    assert tensors(stopped.folder / "model.safetensors") == tensors(ended.folder / "model.safetensors")
+    for loaded in (stopped, load_run(stopped.config)):
+        for mine, its in zip(loaded.model.parameters(), ended.model.parameters(), strict=True):
+            assert torch.equal(mine, its)
+    assert best_run(stopped) is stopped
+    assert not (stopped.folder / "best").exists()
+    searched = searches(monkeypatch)
+    metrics, expected = evaluate(stopped), evaluate(ended)
+    assert len(searched) == 2  # one of each run
+    assert metrics["evaluated_epoch"] == metrics["scores"]["best_epoch"]["value"] == 2
+    assert metrics["scores"]["validation_nll"]["value"] == 5.0
+    assert "epoch 2" in metrics["scores"]["training_loss"]["signature"]
+    assert metrics["heads"] == expected["heads"]
+    for name in ("bleu", "chrf", "bleu_best", "training_nll_evaluated", "temperature"):
+        assert metrics["scores"][name]["value"] == expected["scores"][name]["value"]
+    assert metrics["more_outputs"] == {}
+
+
+def test_a_method_does_not_act_after_the_last_epoch_and_schedules_are_those_of_all(project, monkeypatch):
+    losses(monkeypatch, *CURVE)
+    ends, steps = [], set()
+    acts, step = MethodSteps.between_epochs, Learner.step
+    monkeypatch.setattr(MethodSteps, "between_epochs", lambda *rest: ends.append(rest[2:4]) or acts(*rest))
+    monkeypatch.setattr(Learner, "step", lambda *rest: steps.add(rest[3]) or step(*rest))
+    train(project.config(train=PATIENT))
+    assert ends == [(1, 9), (2, 9), (3, 9)]
+    assert steps == {45}  # 5 an epoch
 
 
 # ---- fit and calibration
@@ -223,7 +250,7 @@ def test_the_training_text_is_measured_without_dropout_on_as_many_pairs_as_valid
     assert found["unit"] == "nats/token"
 
 
-@pytest.mark.parametrize("name", ["summarisation", "qa", "lm"])
+@pytest.mark.parametrize("name", ["qa", "lm"])
 def test_every_task_has_these_measures(tmp_path, monkeypatch, name):
     enter(monkeypatch, tmp_path)
     config = small_config(name)

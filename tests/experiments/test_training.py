@@ -10,6 +10,7 @@ from small_runs import Power, fail_after, interrupt, result
 
 from headdiv.companion.data.cache import content_key
 from headdiv.companion.experiments import running
+from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.running import load_run, run_folder, train
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import run_name
@@ -17,6 +18,7 @@ from headdiv.core import files
 from headdiv.core.errors import DamageError, TrainingError
 from headdiv.core.files import read_json
 from headdiv.training import checkpoints
+from headdiv.training.learner import Learner
 
 VARIANTS = ["baseline", "direct-8"]
 
@@ -136,22 +138,14 @@ def test_two_processes_that_ask_for_one_run_train_it_once(project, monkeypatch):
 # ---- interruptions
 
 
-@pytest.mark.parametrize(
-    ("variant", "seconds", "steps"),
-    [("direct-8", 1e-9, (2, 1, 3)), ("baseline", 1e6, (6, 3))],  # each step is saved, or each epoch
-    ids=str,
-)
-def test_an_interruption_changes_nothing(project, finished_home, monkeypatch, capsys, variant, steps, seconds):
-    config = project.config(variant, train={"checkpoint_seconds": seconds})
-    interrupt(config, *steps)
-    saved = sum(steps) if seconds < 1 else max(steps) // 5 * 5  # an epoch has 5 steps
-    kept = [number for number in (saved - 1 if seconds < 1 else saved - 5, saved) if number > 0]
-    found = (run_folder(config) / "checkpoints").glob("*")
-    assert {path.name for path in found} == {f"step{number}" for number in kept}
+def test_an_interruption_changes_nothing(project, finished_home, monkeypatch, capsys):
+    config = project.config("direct-8", train={"checkpoint_seconds": 1e-9})
+    interrupt(config, 2, 1, 3)
+    assert {path.name for path in (run_folder(config) / "checkpoints").glob("*")} == {"step5", "step6"}
     done = fail_after(monkeypatch, 1000)
     run = train(config)
-    assert done == [STEPS - saved]
-    assert (f"translation {variant} seed 1: going on from step {saved}" in capsys.readouterr().out) == (saved > 0)
+    assert done == [STEPS - 6]
+    assert "translation direct-8 seed 1: going on from step 6" in capsys.readouterr().out
     whole = finished_home / "work" / run_name(config)
     assert result(run.folder) == result(whole)
     costs = [record["cost"] for record in (run.record, read_json(whole / "training.json"))]
@@ -219,6 +213,62 @@ def test_damaged_outputs_are_made_again(finished, caplog, damage):
     assert task.outputs(run) == lines
     assert caplog.records[-1].getMessage().endswith("; the search is made again")
     assert read_json(path)["test"] == lines
+
+
+# ---- methods
+
+
+def test_a_rotation_records_its_swaps(project):
+    methods = {
+        "planned": {"name": "rotation", "plan": [{"layers": [1, 1], "heads": [[1, 2]], "epochs": [2]}]},
+        "chosen": {"name": "dynamic-rotation", "choice": "hard", "swaps": 1, "every": 1},
+    }
+    planned, chosen = (
+        [point.get("method") for point in train(
+            project.config(name, define={name: options}, variants=[name], train={"epochs": 3})
+        ).record["curve"]]
+        for name, options in methods.items()
+    )  # fmt: skip
+    swap = {"kind": "cross", "one": [1, 1], "other": [1, 2]}
+    assert planned == [{"swaps": [swap], "back": False}, None, None]
+    there, back, last = chosen
+    assert [swap["kind"] for swap in there["swaps"]] == ["encoder", "decoder", "cross"]
+    assert (there["back"], back, last) == (False, {"swaps": there["swaps"][::-1], "back": True}, None)
+
+
+def test_the_auxiliary_loss_is_the_mean_over_the_steps_of_an_epoch(project, monkeypatch):
+    records, step = [], Learner.step
+
+    def kept(self, *args):
+        records.append(step(self, *args))
+        return records[-1]
+
+    monkeypatch.setattr(Learner, "step", kept)
+    curve = train(project.config("dpp", define={"dpp": {"name": "dpp", "term": "subspace"}}, variants=["dpp"])).record[
+        "curve"
+    ]
+    first = 0
+    for point in curve:
+        sums = records[first : point["steps"]]
+        assert point["auxiliary_loss"] == pytest.approx(sum(s.auxiliary for s in sums) / len(sums))
+        assert point["training_loss"] == pytest.approx(sum(s.loss for s in sums) / sum(s.count for s in sums))
+        assert point["auxiliary_loss"] < 0  # λ·det L is taken off
+        first = point["steps"]
+    assert first == len(records)
+
+
+def test_a_penalty_on_equal_heads_parts_them(project):
+    """What the method is for: by the end of a short training the heads' outputs agree less than the baseline's."""
+    records = {}
+    for name, options in (
+        ("plain", {"name": "baseline"}),
+        ("apart", {"name": "disagreement", "term": "output", "weight": 10.0}),
+    ):
+        config = project.config(name, define={name: options}, variants=[name], train={"epochs": 3})
+        measures = evaluate(train(config))["heads"]["measures"]
+        cosines = [torch.tensor(module["cosine"]) for module in measures.values()]
+        records[name] = torch.stack(cosines).mean().item()
+    assert records["apart"] < records["plain"] - 0.02
 
 
 # ---- what cannot go on, and options

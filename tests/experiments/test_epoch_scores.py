@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 from conftest import Project
-from small_runs import as_rank, enter, interrupt, result, small_config
+from small_runs import as_rank, enter, result, small_config
 
 from headdiv.companion.experiments.evaluation import head_measures
 from headdiv.companion.experiments.profiles import Runs, run_config
 from headdiv.companion.experiments.run_result import CurvePoint
-from headdiv.companion.experiments.running import run_folder, train
+from headdiv.companion.experiments.running import train
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.bleu import token_bleu
@@ -87,7 +87,7 @@ def test_scores_are_of_the_pairs_that_there_are_and_of_training_those_that_are_l
 
 
 @pytest.mark.parametrize("method", [SMART, DEACON], ids=lambda options: options["name"])
-def test_training_goes_on_as_without_and_after_an_interruption(project, method):
+def test_training_goes_on_as_without(project, method):
     config = configured(project, method, epoch_heads=True)
     tensors, curve = result(train(config).folder)
     run = train(configured(project, method, epoch_scores=0))
@@ -98,11 +98,6 @@ def test_training_goes_on_as_without_and_after_an_interruption(project, method):
     assert [{key: value for key, value in point.items() if key not in beside} for point in curve] == expected
     assert all(not point.keys() & beside for point in expected)
     assert not TASK.scores(run).keys() & {*NAMES, "training_imi"}
-    again = configured(project, method, epoch_heads=True, checkpoint_seconds=1e-9)
-    folder = run_folder(config)
-    folder.rename(folder.with_name("before"))
-    interrupt(again, 5, 2)  # five an epoch: between two epochs, and within one
-    assert result(train(again).folder) == (tensors, curve)
 
 
 def test_every_epoch_has_measures_of_the_heads_and_of_the_methods_own_weights(project):
