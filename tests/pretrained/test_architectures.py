@@ -99,8 +99,10 @@ STAGES = {"depths": [1, 1], "num_heads": [2, 4], "image_size": 8, "patch_size": 
 TOWER = {"text_config": {**EVERY["clip"][1]["text_config"], "num_attention_heads": 2}}
 
 
-@pytest.mark.parametrize("method", ["disagreement", "hsic", "dpp", "mixing"])
-@pytest.mark.parametrize(("kind", "more"), [("swin", STAGES), ("clip", TOWER)])
+@pytest.mark.parametrize(
+    ("kind", "more", "method"),
+    [("swin", STAGES, "disagreement"), ("clip", TOWER, "hsic"), ("swin", STAGES, "dpp"), ("clip", TOWER, "mixing")],
+)
 def test_losses_are_of_modules_with_other_numbers_of_heads_and_windows(kind, more, method, monkeypatch):
     name, sizes, given = EVERY[kind]
     monkeypatch.setitem(attachable.OTHERS, kind, (name, {**sizes, **more}, given))
