@@ -174,15 +174,6 @@ def test_the_gradient_may_be_part_of_the_loss():
     )
 
 
-def test_on_the_meta_device_there_are_shapes():
-    with torch.device("meta"):
-        module = MultiheadAttention(12, 3, {"name": "moa", "experts": 4, "k": 2}, batch_first=True)
-        x = torch.randn(2, 5, 12)
-        output, weights = module(x, x, x)
-    assert (output.shape, weights.shape) == ((2, 5, 12), (2, 5, 5))
-    output.sum().backward()
-
-
 # ---- parameters
 
 

@@ -1,7 +1,5 @@
 """Attention on packed rows against a loop over sentences, heads and tokens, and against torch's own."""
 
-import contextlib
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -201,28 +199,6 @@ def test_lines_go_on_from_any_others_and_texts_without_one_give_up_their_slots()
             pasts = [pasts[line] for line in goes_on]
     assert lines.texts == 1  # the third text's, from `pasts`
     assert {text for text, _ in pasts} == {2}
-
-
-# ---- number formats
-
-
-@pytest.mark.parametrize("recording", [False, True])
-def test_autocast_stays_close_to_float32(recording):
-    module = build(27).float()
-    x, _, layout, _ = pack([0.3 * s.float() for s in sentences(28, [3, 2])], [], "encoder", 3)
-
-    def recorded():
-        return record_heads(module) if recording else contextlib.nullcontext()
-
-    def run(enabled):
-        module.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16, enabled=enabled), recorded():
-            y = module(x, None, layout)
-        y.float().square().mean().backward()
-        return y.float(), module.in_projection.weight.grad
-
-    for found, expected in zip(run(True), run(False), strict=True):
-        assert (found - expected).norm() < 0.03 * expected.norm()
 
 
 def test_a_model_without_heads_has_none_to_record():

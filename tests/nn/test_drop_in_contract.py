@@ -97,6 +97,31 @@ def test_of_padding_alone_zeros_stay_connected_and_nothing_is_learnt(options):
         assert not value.is_floating_point() or "rate" in name or torch.equal(value, before[name])  # a schedule
 
 
+@pytest.mark.parametrize("environment", ["autocast", "half precision"])
+@of_each_hook()
+def test_in_half_precision_outputs_and_gradients_are_nearly_those_of_float32(options, environment):
+    """Choices between nearly equal units may differ."""
+    module, found = drop_in(options), []
+    for narrow in (False, True):
+        each, given = copy.deepcopy(module), arguments(3, 6)
+        if narrow and environment == "half precision":
+            each, given = each.bfloat16(), (*(x.bfloat16() for x in given[:3]), given[3])
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow and environment == "autocast"):
+            output = each(*given, need_weights=False)[0]
+        output.float().square().sum().backward()
+        assert all(p.grad.isfinite().all() for p in each.parameters() if p.grad is not None)
+        found.append(output.float())
+    assert (found[1] - found[0]).norm() < 0.2 * found[0].norm()
+
+
+@of_each_hook()
+def test_on_the_meta_device_there_are_shapes(options):
+    module = drop_in(options, training=True, device="meta")
+    output, weights = module(*(x.to("meta") for x in arguments(3, 6)))
+    assert (output.shape, weights.shape) == ((3, 6, D), (3, 6, 6))
+    output.sum().backward()
+
+
 @pytest.mark.slow
 @of_each_hook("moa")
 def test_an_exported_module_takes_any_number_and_length_of_sentences(options):
