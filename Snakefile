@@ -208,6 +208,10 @@ rule report:
         "python -m headdiv --log {log:q} report {params.folder:q} --profile {params.profile:q}"
 
 
+onstart:
+    pipeline.end_jobs_with_snakemake()
+
+
 onsuccess:
     if Path(RESULTS, "report/index.html").is_file():
         shell("python -m headdiv compare --profile {PLAN.profile:q}")

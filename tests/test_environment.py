@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
 ENVIRONMENT = (ROOT / "environment.yml").read_text(encoding="utf-8")
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 ADVICE = "run `make lock` (a new dependency also needs its line in environment.yml)"
 
 EXTRAS = PROJECT["project"]["optional-dependencies"]
@@ -160,7 +161,9 @@ def test_conda_python_satisfies_requires_python():
     assert Version(python) in SpecifierSet(PROJECT["project"]["requires-python"])
 
 
-@pytest.mark.parametrize("text", [LOCK, ENVIRONMENT], ids=["requirements.lock", "environment.yml"])
+@pytest.mark.parametrize(
+    "text", [LOCK, ENVIRONMENT, DOCKERFILE], ids=["requirements.lock", "environment.yml", "Dockerfile"]
+)
 def test_no_address_no_index_no_local_path(text):
     found = re.findall(r"\S*://\S*|file:\S*|--?(?:extra-)?index\S*|--find-links|--hash\S*|(?<=\s)/\w\S*| @ \S+", text)
     assert found == []
@@ -170,4 +173,4 @@ def test_no_address_no_index_no_local_path(text):
 def test_what_a_checker_would_make_is_there_and_the_container_has_the_locked_packages():
     manifest = yaml.safe_load((ROOT / "codecheck.yml").read_text(encoding="utf-8"))["manifest"]
     assert [entry["file"] for entry in manifest if not (ROOT / entry["file"]).is_file()] == []
-    assert "-r requirements.lock" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert "-r requirements.lock" in DOCKERFILE

@@ -6,7 +6,6 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -137,7 +136,6 @@ def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> No
         raise click.BadParameter(f"not JSON ({error})", param_hint="'--parameters'") from None
     if not isinstance(values, dict):
         raise click.BadParameter(f"expected a JSON object, found {values!r}", param_hint="'--parameters'")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # of which the kernel hears, as of Ctrl-C
     execute(notebook, output, values, scratch)
 
 

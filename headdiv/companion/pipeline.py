@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
+import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
+from types import FrameType
 from typing import Any
 
 from headdiv.companion import paths
@@ -209,6 +212,24 @@ def notebook_code(notebook: str) -> str:
         raise DataError(f"{notebook}: no such notebook; every experiment of a profile needs one")
     cells = read_json(path)["cells"]
     return short_hash(["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"])
+
+
+def end_jobs_with_snakemake() -> None:
+    """Let what ends Snakemake, by Ctrl-C or SIGTERM, end the jobs that it has started, and their kernels.
+
+    Snakemake would let them finish after SIGTERM, and would wait for them after a SIGINT that does not come from a
+    terminal. What a run has learnt is in its checkpoints.
+    """
+    import psutil
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
 
 
 def check_config(config: Mapping[str, Any]) -> None:

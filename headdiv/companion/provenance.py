@@ -37,9 +37,12 @@ def provenance(threads: int, device: torch.device) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The checked-out commit, with "+changes" where code or profiles differ from it; None outside git."""
+    """The checked-out commit, with "+changes" where code or profiles differ from it.
+
+    Outside git that of HEADDIV_COMMIT, as in a container; None where that is not set.
+    """
     head, changes = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain", "--", "headdiv", "config")
-    return f"{head}+changes" if head and changes else head
+    return f"{head}+changes" if head and changes else head or os.environ.get("HEADDIV_COMMIT") or None
 
 
 def _git(*arguments: str) -> str | None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from conftest import EXPERIMENT
 
 from headdiv.companion.command_line import main
@@ -123,8 +124,11 @@ def test_what_cannot_be_used_is_said_with_file_and_line(tmp_path, names, lines, 
 
 
 def test_languages_are_named_where_names_do_not_say(tmp_path):
-    table = put(tmp_path, "sayings.tsv", ["\t".join(pair) for pair in PAIRS])
-    assert write_profile(tmp_path, [table], ("nds", "fr")).name == "sayings-nds-fr.yaml"
+    table = put(tmp_path, "2024.tsv", ["\t".join(pair) for pair in PAIRS])
+    assert write_profile(tmp_path, [table], ("nds", "fr")).name == "2024-nds-fr.yaml"
+    norwegian = yaml.safe_load(write_profile(tmp_path, [table], ("no", "fr")).read_text())
+    data = norwegian["experiments"][EXPERIMENT]["data"]
+    assert (data["name"], data["source"], set(data["files"]["test"])) == ("2024", "no", {"no", "fr"})
     with pytest.raises(ConfigError, match="'english' is no language's code"):
         write_profile(tmp_path, [table], ("english", "fr"))
 

@@ -3,6 +3,9 @@
 import json
 import linecache
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -236,3 +239,24 @@ def test_the_readme_of_the_profiles_names_all_of_them_and_their_keys():
     text = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
     names = {path.stem for path in git_files("config/*.yaml")} | set(Profile.model_fields) | set(pipeline.CONFIG)
     assert {name for name in names if f"`{name}`" not in text} == set()
+
+
+WITH_A_KERNEL = """
+import subprocess, sys
+from headdiv.companion.pipeline import end_jobs_with_snakemake
+
+end_jobs_with_snakemake()
+kernel = [sys.executable, "-c", "import time; print('busy', flush=True); time.sleep(300)"]
+job = f"import subprocess; subprocess.run({kernel}, start_new_session=True)"
+subprocess.run([sys.executable, "-c", job])
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_ends_snakemake_ends_its_jobs_and_their_kernels(number):
+    command = [sys.executable, "-c", WITH_A_KERNEL]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as snakemake:
+        assert snakemake.stdout.readline() == "busy\n"
+        snakemake.send_signal(number)
+        _, said = snakemake.communicate(timeout=60)  # the kernel has the pipe too: until it has ended, this waits
+    assert "KeyboardInterrupt" in said

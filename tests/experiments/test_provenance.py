@@ -26,6 +26,8 @@ def test_a_commit_with_changes_says_so(tmp_path, monkeypatch):
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "a.yaml").touch()
     assert provenance.commit() is None
+    monkeypatch.setenv("HEADDIV_COMMIT", "0123456789ab")
+    assert provenance.commit() == "0123456789ab"
     author = ["-c", "user.name=a", "-c", "user.email=a@b"]
     for command in (["init", "-q"], ["add", "."], [*author, "commit", "-qm", "x"]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)

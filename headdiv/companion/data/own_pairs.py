@@ -42,6 +42,7 @@ SIZES = {
     200_000: (16000, "d_model: 256, heads: 8, d_ff: 1024, encoder_layers: 4, decoder_layers: 4",
               "epochs: 5, tokens_per_batch: 8000, learning_rate: 1.0e-3, warmup_steps: 2000"),
 }  # fmt: skip
+# Quoted, since YAML takes Norwegian's code for false.
 PROFILE = """\
 # {origin}
 title: {name}, {source} to {target}
@@ -50,13 +51,13 @@ experiments:
   deacon/translation:
     variants: [baseline, direct-8]
     data:
-      name: {name}
-      source: {source}
-      target: {target}
+      name: "{name}"
+      source: "{source}"
+      target: "{target}"
       files:
-        train: {{{source}: {folder}/train.{source}, {target}: {folder}/train.{target}}}
-        valid: {{{source}: {folder}/valid.{source}, {target}: {folder}/valid.{target}}}
-        test: {{{source}: {folder}/test.{source}, {target}: {folder}/test.{target}}}
+        train: {{"{source}": {folder}/train.{source}, "{target}": {folder}/train.{target}}}
+        valid: {{"{source}": {folder}/valid.{source}, "{target}": {folder}/valid.{target}}}
+        test: {{"{source}": {folder}/test.{source}, "{target}": {folder}/test.{target}}}
       tokenizer: lossless{merges}
       min_frequency: 1
     # For {count:,} training pairs.
