@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.core.tracing import no_second_derivative
 from headdiv.nn.packing import PackedLayout
 from headdiv.nn.records import HeadRecord, attention_modules
 from headdiv.nn.sizes import AttentionSpec
@@ -78,7 +78,7 @@ class Entropy(torch.autograd.Function):
         return -torch.einsum("...s,...s->...", p, log)
 
     @staticmethod
-    @no_second_derivative("entropies")
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         """(…) -> (…, S)."""
         (log,) = ctx.saved_tensors

@@ -20,9 +20,6 @@ from headdiv.core.errors import ConfigError
 
 Place = tuple[str | int, ...]  # keys that lead to something in a file
 
-LARGEST = 100_000  # values of a YAML file, aliases written out
-DEEPEST = 50  # values inside one another
-
 
 class Settings(BaseModel):
     """Base of all configuration: unknown keys are errors, values are immutable."""
@@ -47,22 +44,6 @@ def hash_neutral(default: Any, **more: Any) -> Any:
 
 
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, but not always there
-
-
-class _Loader(YAML):
-    """Names the place of what looks like a number or a date but is not a usable one."""
-
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """See `yaml.constructor.BaseConstructor`."""
-        try:
-            value = super().construct_object(node, deep)
-        except (ValueError, OverflowError) as error:
-            found = f"found {node.value[:40]!r}, which is no value of its kind: {error}"
-            raise yaml.constructor.ConstructorError(None, None, found, node.start_mark) from None
-        if isinstance(value, int) and value.bit_length() > 1024:  # whose digits Python would not write
-            found = f"found a whole number of {value.bit_length()} bits, expected 64 at most"
-            raise yaml.constructor.ConstructorError(None, None, found, node.start_mark)
-        return value
 
 
 def _takes_truth(kind: Any) -> bool:
@@ -183,29 +164,17 @@ class Source:
         except OSError as error:
             raise ConfigError(f"{self.path}: cannot be read ({error.strerror})") from None
         try:
-            depth = 0
-            for event in yaml.parse(text, Loader=YAML):  # without recursion, which composing has
-                depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-                self._refuse_deep(depth)
-            self.node, self._count = yaml.compose(text, Loader=YAML), 0
-            self._check(self.node)
-            self.data: Any = yaml.load(text, Loader=_Loader)
-        except yaml.YAMLError as error:
+            self.node = yaml.compose(text, Loader=YAML)
+            self._refuse_twice(self.node)
+            self.data: Any = yaml.load(text, Loader=YAML)
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # such as a date that there is not
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark else ""
             problem = " ".join(str(getattr(error, "problem", error)).split())
             raise ConfigError(f"{self.path}{line}: not valid YAML ({problem})") from None
 
-    def _refuse_deep(self, depth: int) -> None:
-        if depth > DEEPEST:
-            raise ConfigError(f"{self.path}: found values nested more than {DEEPEST} deep, expected a profile's few")
-
-    def _check(self, node: yaml.Node | None, depth: int = 0) -> None:
-        """Refuse duplicate keys, of which PyYAML would take the last, and aliases that grow without bound."""
-        self._count += 1
-        if self._count > LARGEST:
-            raise ConfigError(f"{self.path}: found more than {LARGEST:,} values, with aliases written out")
-        self._refuse_deep(depth)
+    def _refuse_twice(self, node: yaml.Node | None) -> None:
+        """Refuse a key that is given twice, of which PyYAML would take the last."""
         children = node.value if isinstance(node, yaml.CollectionNode) else []
         if isinstance(node, yaml.MappingNode):
             keys, children = [key for key, _ in children], [value for _, value in children]
@@ -216,7 +185,7 @@ class Source:
                     raise ConfigError(f"{self.path}, line {line}: the key {key.value!r} is given twice")
                 seen.add(name)
         for child in children:
-            self._check(child, depth + 1)
+            self._refuse_twice(child)
 
     def place(self, path: Place) -> str:
         """File and line of the key ("file, line n: "), or of the nearest one above it that is there."""

@@ -13,7 +13,6 @@ import torch
 from headdiv.core.errors import ConfigError
 
 Counts = TypeVar("Counts", bound=Callable[..., bool])
-Backward = TypeVar("Backward", bound=Callable[..., Any])
 NO_PASS = -1
 
 
@@ -72,38 +71,3 @@ def once_a_pass(count: Counts) -> Counts:
         return counted
 
     return call
-
-
-def no_second_derivative(of: str) -> Callable[[Backward], Backward]:
-    """For a handwritten backward pass: it raises where its own gradient is asked for, which would come out wrong.
-
-    Like `torch.autograd.function.once_differentiable`, which lets a constant gradient of the loss pass.
-    """
-
-    def decorate(backward: Backward) -> Backward:
-        @functools.wraps(backward)
-        def call(ctx: Any, *grads: Any) -> Any:
-            if not torch.is_grad_enabled() or torch.compiler.is_compiling():
-                return backward(ctx, *grads)
-            with torch.no_grad():  # where it may resize what it makes
-                found = backward(ctx, *grads)
-            several = found if isinstance(found, tuple) else (found,)
-            marked = _Once.apply(of, *(x if x is None else x.detach().requires_grad_() for x in several))
-            return marked if isinstance(found, tuple) else marked[0]
-
-        return call
-
-    return decorate
-
-
-class _Once(torch.autograd.Function):
-    """Its input, with a gradient that raises."""
-
-    @staticmethod
-    def forward(ctx: Any, of: str, *values: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        ctx.of = of
-        return tuple(x if x is None else x.view_as(x) for x in values)
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(f"{ctx.of}: has no second derivative, which create_graph=True asks for")

@@ -38,7 +38,7 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
-from headdiv.core.arguments import Item, must_be_progress
+from headdiv.core.arguments import must_be_progress
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.core.settings import Place, Settings, Source, check, config_error
 from headdiv.nn.attention import AttentionModule
@@ -232,7 +232,7 @@ class Method:
             parameter.grad = None
 
     def before_optimizer_step(self, model: nn.Module, progress: float) -> None:
-        """`after_backward`, under a name that says when your own loop calls it."""
+        """`after_backward`, under a name that says when your own loop calls it; ``progress`` is checked."""
         must_be_progress(progress)
         self.after_backward(model, progress)
 
@@ -253,6 +253,7 @@ class Method:
 
 
 WithSpec = TypeVar("WithSpec", bound=HeadRecord | HeadModule)
+Item = TypeVar("Item")
 
 
 def of_kinds(items: Iterable[WithSpec], kinds: tuple[Kind, ...]) -> list[WithSpec]:

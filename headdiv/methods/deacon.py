@@ -29,7 +29,6 @@ from torch import Tensor, nn
 
 from headdiv.analysis.similarity import column_correlations, column_cosines, mean_off_diagonal
 from headdiv.core import distributed
-from headdiv.core.arguments import must_be_progress
 from headdiv.core.errors import TrainingError
 from headdiv.core.modules import active_modules
 from headdiv.core.precision import at_least_float32, full_precision
@@ -287,7 +286,6 @@ class Deacon(Method):
         Raises:
             TrainingError: no layer has a gradient though not all are frozen, or one was not in training mode.
         """
-        must_be_progress(progress)
         layers = list(pca_layers(model).values())
         if not layers:
             raise TrainingError("the model has no PCA layer; expected attention modules that this method built")

@@ -16,7 +16,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv.core.arguments import must_be_progress
 from headdiv.core.modules import active_modules
 from headdiv.methods.base import Method
 from headdiv.methods.registry import register
@@ -85,7 +84,6 @@ class DropHead(Method):
 
     def rate(self, progress: float) -> float:
         """The rate at this fraction of the training, from 0 to 1."""
-        must_be_progress(progress)
         o = self.options
         if progress < o.turn:
             return o.start * (1 - progress / o.turn)

@@ -23,7 +23,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError
 from headdiv.core.modules import Holder
 from headdiv.core.tensors import equal, one_to_autograd
@@ -222,7 +221,6 @@ class MultiheadAttention(nn.Module):
     ) -> Rows:
         """The arguments of `forward` as rows of real queries and keys, and one mask between them."""
         for name, x in (("query", query), ("key", key), ("value", value)):
-            must_be(name, x, Tensor, "a tensor")
             if x.is_nested:
                 raise ValueError(f"{name}: found a nested tensor, expected one with padding and key_padding_mask")
         two_memories = self._two_memories(key, value)

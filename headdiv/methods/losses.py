@@ -23,13 +23,12 @@ from typing import Any, Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from headdiv.analysis.similarity import entropies, query_rows
 from headdiv.core import distributed
-from headdiv.core.arguments import must_be_count
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.core.tracing import no_second_derivative
 from headdiv.methods.base import Method, MethodOptions, RequiredRecords, groups, of_kinds
 from headdiv.methods.registry import register
 from headdiv.nn.packing import PackedLayout
@@ -76,9 +75,7 @@ class HeadLoss(Method, ABC):
 
         Raises:
             TrainingError: the model has no attention of these kinds, or the records lack weights that are compared.
-            ValueError: ``count`` is not a number of predictions.
         """
-        must_be_count(count)
         chosen = of_kinds(records, self.options.kinds)
         if self.required_records() == "weights":
             for record in chosen:
@@ -234,7 +231,7 @@ class GramDeterminant(torch.autograd.Function):
         return values.prod(-1) + 0 * L.sum((-2, -1))
 
     @staticmethod
-    @no_second_derivative("det L")
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         """(…) -> (…, H, H)."""
         values, vectors = ctx.saved_tensors

@@ -22,7 +22,6 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv.core.arguments import must_be_count, must_be_progress
 from headdiv.core.errors import TrainingError
 from headdiv.core.modules import active_modules
 from headdiv.core.precision import at_least_float32
@@ -111,8 +110,6 @@ class Mixing(Method):
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
         """γ times the sum of L_nuc over the modules, for each prediction; None while A is frozen."""
-        must_be_progress(progress)
-        must_be_count(count)
         layers = self.layers(model)
         if progress < self.options.start or not self.options.gamma:
             return None
@@ -138,7 +135,6 @@ class Mixing(Method):
 
     def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
         """A and its bias, before the fraction P of the training."""
-        must_be_progress(progress)
         if progress >= self.options.start:
             return []
         return [parameter for layer in self.layers(model) for parameter in (layer.alphas, layer.beta)]

@@ -29,7 +29,6 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.core.arguments import must_be_count
 from headdiv.core.precision import autocast
 from headdiv.core.settings import hash_neutral
 from headdiv.core.tracing import is_transformed
@@ -300,10 +299,7 @@ class Moa(Method):
         o = self.options
         losses = [losses for _, losses in pooled_losses(records)]  # (modules,) each
         loss = sum((o.balance * balance + o.z * z + o.cv * cv).sum() for balance, z, cv in losses)
-        if o.added == "mean":
-            return loss
-        must_be_count(count)
-        return loss / count
+        return loss if o.added == "mean" else loss / count
 
     def counts_predictions(self) -> bool:
         """Only where the losses are added to a batch's sum."""

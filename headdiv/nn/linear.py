@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from headdiv.core.precision import HALF, at_least_float32, autocast
-from headdiv.core.tracing import is_traced, no_second_derivative
+from headdiv.core.tracing import is_traced
 
 MULTIPLE = 64  # of rows
 PLAIN = (Tensor, nn.Parameter)
@@ -107,7 +108,7 @@ class _Linear(torch.autograd.Function):
             return F.linear(rows, weight, bias).resize_(*x.shape[:-1], weight.shape[0])
 
     @staticmethod
-    @no_second_derivative("headdiv.nn.linear")
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
         for_x, for_weight, for_bias = ctx.needs_input_grad

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headdiv.core.arguments import must_be
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import is_traced
 
@@ -113,7 +112,6 @@ def masked_in(dtype: torch.dtype) -> float:
 
 def added_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:
     """A mask of booleans (True: excluded) or numbers, as an addend for the scores."""
-    must_be(name, mask, Tensor, "a tensor")
     if mask.dtype != torch.bool and not mask.is_floating_point():
         raise ValueError(f"{name} must be of booleans or of floating point, found {mask.dtype}")
     if mask.shape not in shapes:

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.modules import Holder, with_state
 from headdiv.nn.packing import AttentionLayout, PackedLayout
@@ -261,7 +260,6 @@ class Attachment:
 
 def attachment_of(model: nn.Module) -> Attachment | None:
     """The attachment of an attached model, also from within or around what wraps it: peft, DDP, the user's module."""
-    must_be("model", model, nn.Module, "a torch.nn.Module")
     return keeper(model).__dict__.get("headdiv_attachment")
 
 

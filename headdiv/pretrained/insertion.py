@@ -4,7 +4,7 @@ model = BertForMaskedLM.from_pretrained(name)
 method = headdiv.insert(model, {"name": "deacon", "architecture": "direct", "m": 12})
 …
 loss.backward()
-method.after_backward(model, progress)
+method.before_optimizer_step(model, progress)
 optimiser.step()
 
 What a method puts between the heads and W^O goes in front of the model's own output projection, or replaces it and
@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headdiv.core.arguments import must_be
 from headdiv.core.errors import ConfigError, DataError, TrainingError
 from headdiv.methods.base import Method, acts_on_block
 from headdiv.methods.combined import parts_of, refuse_no_attention
@@ -31,7 +30,7 @@ from headdiv.nn.projections import must_be_merged
 from headdiv.nn.sizes import ATTENTION_KINDS, BlockSpec, Sizes
 from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.drop_ins import attention_of_torch, give_back, must_fit_torch, plan_for_torch
-from headdiv.pretrained.projections import bias, is_plain, kind_of
+from headdiv.pretrained.projections import is_plain, kind_of
 from headdiv.pretrained.recorded import changes, must_be_recorded, record
 from headdiv.pretrained.replacement import Replacement, replace, start_from
 
@@ -86,7 +85,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
         method: or its name, or options as in a configuration.
 
     Returns:
-        The method: its `after_backward` and `aux_loss` belong in the training loop.
+        The method: its `before_optimizer_step` and `aux_loss` belong in the training loop.
 
     Raises:
         ConfigError: the method needs more than a place between heads and output projection, does not fit, or is not
@@ -95,7 +94,6 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
             plain output projection, or a method already; or it is a stack of T5.
     """
     made = method if isinstance(method, Method) else make_method(method)
-    must_be("model", model, nn.Module, "a torch.nn.Module")
     registered = next((name for name, cls in METHODS.items() if cls is type(made)), None)
     name = registered or type(made).__name__
     theirs = attention_of_torch(model)
@@ -248,7 +246,7 @@ def _inserted_output(each: AttachedHeads, method: Method) -> InsertedOutput:
     stage = None
     if "output_stage" in hooks:
         stage = method.output_stage(each.spec)
-        start_from(stage, old.weight.T if hasattr(old, "nf") else old.weight, bias(old))
+        start_from(stage, old.weight.T if hasattr(old, "nf") else old.weight, old.bias)
     before = method.before_output(each.spec) if "before_output" in hooks else None
     builders = (part for part in parts_of(method) if "attention" in part.options.hooks_for(each.spec.kind))
     own = next((part.inserted(each.spec) for part in builders), None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from headdiv.analysis.heads import Metric, ModelHeads, evaluating, head_table
 from headdiv.analysis.masking import Head, least_important_first, masks_without
-from headdiv.core.arguments import listed
 from headdiv.core.errors import DataError
 from headdiv.nn.records import HeadRecord, attention_modules
 from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, detach_heads
@@ -109,8 +108,7 @@ class PretrainedHeads(ModelHeads):
 
         Args:
             gone: heads (module, number from 1); the remaining ones are renumbered.
-            batch: for timing a forward pass, and for trying the model where its configuration does not say what it
-                reads.
+            batch: for timing a forward pass, and for trying the model; not needed where it reads tokens alone.
 
         Raises:
             DataError: a head is not there, its module is no longer as transformers made it, or the architecture's code
@@ -146,12 +144,9 @@ def attach(model: nn.Module) -> PretrainedHeads:
     return PretrainedHeads(model)
 
 
-def mean_loss(model: nn.Module, batches: Sequence[Arguments]) -> Metric:
+def mean_loss(model: nn.Module, batches: Iterable[Arguments]) -> Metric:
     """A metric: the mean of the batches' losses, for the model as it is at the time of the call."""
-
-    batches = listed("batches", batches, Mapping, "arguments of forward passes")
-    if not batches:
-        raise DataError("batches: found none; expected one at least")
+    batches = list(batches)
 
     def measure() -> float:
         with evaluating(model), torch.no_grad():

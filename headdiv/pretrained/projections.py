@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import nn
 
-from headdiv.core.errors import DataError
 from headdiv.nn.sizes import AttentionSpec, Kind
 
 WIDTHS = ("attention_head_size", "head_dim", "head_size", "key_value_proj_dim")  # attributes that hold K
@@ -83,12 +82,12 @@ def attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]
                 holder = (around if naming.output.startswith("^") else module).get_submodule(owner)
                 output = holder.get_submodule(last)
                 inputs = tuple(module.get_submodule(each) for each in naming.inputs)
+                D, width = sizes(output)
             except AttributeError:
                 continue
             kind = _kind(module, name)
             K = next(getattr(module, width) for width in WIDTHS if hasattr(module, width))
-            D, width = sizes(output)
-            spec = AttentionSpec(kind, layers[kind], D, width // K, bias(inputs[0]) is not None, K)
+            spec = AttentionSpec(kind, layers[kind], D, width // K, inputs[0].bias is not None, K)
             layers[kind] += 1
             yield spec, Projections(module, holder, last, naming)
             break
@@ -136,31 +135,8 @@ def is_plain(projection: nn.Module) -> bool:
     return kind_of(projection) in PLAIN and "forward" not in vars(projection)
 
 
-def is_packed(projection: nn.Module) -> bool:
-    """Whether its weight is no matrix of numbers: quantised."""
-    weight = getattr(projection, "weight", None)
-    return not isinstance(weight, Tensor) or not weight.is_floating_point()
-
-
 def sizes(projection: nn.Module) -> tuple[int, int]:
-    """Outputs and inputs of a linear layer, or of transformers' ``Conv1D``, whose weight is transposed.
-
-    Raises:
-        DataError: it is quantised, and does not say.
-    """
-    if is_packed(projection):
-        found = tuple(getattr(projection, name, None) for name in ("out_features", "in_features"))
-        if None in found:
-            raise DataError(
-                f"a projection of attention is a {kind_of(projection)}, whose weight is no tensor of numbers; expected "
-                "a Linear of torch.nn, or one with in_features and out_features"
-            )
-        return found
-    rows, columns = projection.weight.shape
-    return (columns, rows) if hasattr(projection, "nf") else (rows, columns)
-
-
-def bias(projection: nn.Module) -> Tensor | None:
-    """The bias of a linear layer; torch's quantised ones have a method."""
-    found = getattr(projection, "bias", None)
-    return found() if callable(found) else found
+    """Outputs and inputs of a linear layer, or of transformers' ``Conv1D``."""
+    if hasattr(projection, "nf"):
+        return projection.nf, projection.nx
+    return projection.out_features, projection.in_features

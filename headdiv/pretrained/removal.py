@@ -22,7 +22,7 @@ from headdiv.core.precision import HALF, at_least_float32
 from headdiv.core.tracing import uncompiled
 from headdiv.nn.projections import must_be_merged
 from headdiv.pretrained.attached import AttachedHeads, attachment_of
-from headdiv.pretrained.projections import bias, is_plain, kind_of, runs_by_table, sizes
+from headdiv.pretrained.projections import is_plain, kind_of, runs_by_table, sizes
 from headdiv.pretrained.recorded import must_be_recorded, record_removed
 
 TOLERANCE = 10  # square roots of the smallest difference from 1
@@ -53,7 +53,7 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
     Args:
         model: attached, in evaluation mode.
         gone: see `remove_heads`.
-        given: arguments of a forward pass; not needed where the configuration says enough to make some.
+        given: arguments of a forward pass; not needed where the model reads tokens alone.
 
     Raises:
         DataError: the output differs, the architecture's code does not run with fewer heads, or there are no arguments
@@ -149,50 +149,18 @@ def _in_float32(model: nn.Module) -> Iterator[None]:
 
 def _trial(model: nn.Module, given: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], list[Tensor]]:
     """Arguments of a forward pass, and its outputs."""
-    made = trial_arguments(model)
-    with contextlib.suppress(RuntimeError, ValueError, TypeError, IndexError):  # they may not be what the model reads
-        if made:
-            return made, _outputs(model, made)
-    if given is None:
+    if given is not None:
+        return given, _outputs(model, given)
+    config = attachment_of(model).config
+    ids = torch.arange(3, 8, device=next(model.parameters()).device)[None]
+    made = {"input_ids": ids} | ({"decoder_input_ids": ids} if config.is_encoder_decoder else {})
+    try:
+        return made, _outputs(model, made)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
         raise DataError(
-            f"{type(model).__name__}: its configuration does not say what it reads, to try it with fewer heads; "
-            "expected a batch: remove(gone, batch)"
-        )
-    return given, _outputs(model, given)
-
-
-def trial_arguments(model: nn.Module) -> dict[str, Tensor]:
-    """One example input for a model of this configuration; empty where that does not say enough."""
-    config, device = attachment_of(model).config, next(model.parameters()).device
-    vision = getattr(config, "vision_config", config)
-    shapes = {
-        "pixel_values": [getattr(vision, "num_channels", None), *_pair(getattr(vision, "image_size", None))],
-        "input_values": [4000],
-        "input_features": [getattr(config, "num_mel_bins", None), 2 * getattr(config, "max_source_positions", 0)],
-    }
-    name, made = getattr(model, "main_input_name", "input_ids"), {}
-    words = getattr(config.get_text_config(decoder=True), "vocab_size", 1)
-    ids = torch.arange(3, 8, device=device)[None] % words
-    if name == "input_ids":
-        made[name] = ids
-        if isinstance(end := getattr(config, "eos_token_id", None), int):  # some classifiers read only a text's end
-            made[name] = torch.cat([ids, ids.new_full((1, 1), end % words)], 1)
-    wanted = {name} & {*shapes} if vision is config or name != "input_ids" else {"pixel_values"}
-    for each in wanted:
-        if all(shapes[each]):
-            made[each] = _noise(shapes[each], model)
-    if config.is_encoder_decoder:
-        made["decoder_input_ids"] = ids
-    return made
-
-
-def _pair(size: Any) -> Sequence[Any]:
-    return size if isinstance(size, list | tuple) else (size, size)
-
-
-def _noise(shape: Sequence[int], model: nn.Module) -> Tensor:
-    draw, like = torch.Generator().manual_seed(0), next(model.parameters())
-    return torch.randn(1, *shape, generator=draw).to(like)
+            f"{type(model).__name__}: does not run on made-up tokens, to try it with fewer heads; expected a batch: "
+            "remove(gone, batch)"
+        ) from error
 
 
 def _outputs(model: nn.Module, given: Mapping[str, Any]) -> list[Tensor]:
@@ -264,7 +232,7 @@ def _cut(projection: nn.Module, index: Tensor, inputs: bool = False, empty: bool
     kept = projection.weight.detach().index_select(int(inputs != transposed), index)
     kept = torch.zeros_like(kept) if empty else kept
     yield Change(projection, "weight", nn.Parameter(kept, projection.weight.requires_grad))
-    if not inputs and (b := bias(projection)) is not None:
+    if not inputs and (b := projection.bias) is not None:
         yield Change(projection, "bias", nn.Parameter(b.detach()[index], b.requires_grad))
     names = ("nf", "nx") if transposed else ("out_features", "in_features")
     yield Change(projection, names[inputs], len(index))

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headdiv.core.arguments import must_be
 from headdiv.core.errors import DataError
 from headdiv.pretrained.attached import attach_heads, detach_heads, transformers
 from headdiv.pretrained.insertion import insert
@@ -25,11 +24,8 @@ def load(folder: str | Path) -> nn.Module:
     other model, by name or folder, the result is ``from_pretrained``'s.
 
     Raises:
-        DataError: there is no such folder, or the weights are not those of the model that ``config.json`` describes.
+        DataError: the weights are not those of the model that ``config.json`` describes.
     """
-    must_be("folder", folder, str | Path, "a model's folder, or its name on the hub")
-    if (isinstance(folder, Path) or _is_path(folder)) and not Path(folder).is_dir():
-        raise DataError(f"{folder}: no such folder; expected a model's, or its name on the hub")
     library = transformers()
     config = library.AutoConfig.from_pretrained(folder)
     cls = getattr(library, (config.architectures or ["AutoModel"])[0], library.AutoModel)
@@ -94,11 +90,6 @@ def _change(model: nn.Module, library: Any) -> None:
     for part, method in methods:
         if method is not None:
             insert(part, method)
-
-
-def _is_path(name: str) -> bool:
-    """Whether this cannot be a name on the hub, which is ``name`` or ``owner/name``."""
-    return name.startswith((".", "/", "~")) or name.endswith("/") or name.count("/") > 1
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headdiv.core.arguments import listed, must_be_number
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.settings import nearest
 from headdiv.pretrained.attached import transformers
@@ -47,8 +46,8 @@ def small_model(kind: str, words: int = 100, seed: int = 1, **settings: Any) -> 
         settings: of its configuration, overriding those of `SMALL`.
     """
     library = transformers()
-    if not isinstance(kind, str) or kind not in SMALL:
-        raise ConfigError(f"kind: unknown architecture {kind!r}{nearest(str(kind), list(SMALL))}")
+    if kind not in SMALL:
+        raise ConfigError(f"kind: unknown architecture {kind!r}{nearest(kind, list(SMALL))}")
     name, sizes = SMALL[kind]
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     cls = getattr(library, name)
@@ -65,10 +64,6 @@ def small_tokenizer(texts: Sequence[str], words: int = 1000) -> Any:
         words: most entries of its vocabulary; the 256 bytes and the special tokens are always among them.
     """
     special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
-    texts = listed("texts", texts, str, "texts")
-    must_be_number("words", words, 256 + len(special), whole=True)
-    if words >= 2**31:
-        raise ValueError(f"words: found {words}, expected fewer than 2^31")
     from tokenizers import ByteLevelBPETokenizer
 
     tokenizer = ByteLevelBPETokenizer()
@@ -102,10 +97,6 @@ def text_batches(
     Raises:
         DataError: texts and targets differ in number, a text has no token, or a batch has nothing to predict.
     """
-    texts = listed("texts", texts, str, "texts")
-    targets = None if targets is None else listed("targets", targets, str, "texts")
-    must_be_number("size", size, 1, whole=True)
-    must_be_number("length", length, 1, whole=True)
     if targets is not None and len(targets) != len(texts):
         raise DataError(f"found {len(targets)} targets for {len(texts)} texts; expected one for each")
     positions = getattr(model.config, "max_position_embeddings", length)
@@ -171,8 +162,5 @@ def _padded(texts: list[list[int]], padding: int) -> tuple[Tensor, Tensor]:
 
 def text_examples(model: nn.Module, tokenizer: Any, texts: Sequence[str], **options: Any) -> list[dict[str, Tensor]]:
     """Examples for transformers' trainer, padded to one length; arguments as in `text_batches`."""
-    texts = listed("texts", texts, str, "texts")
-    if not texts:
-        raise DataError("texts: found none; expected one at least")
     (batch,) = text_batches(model, tokenizer, texts, size=len(texts), **options)
     return [{name: x[i].cpu() for name, x in batch.items()} for i in range(len(texts))]

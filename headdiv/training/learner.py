@@ -70,7 +70,6 @@ class Learner:
         observe: Callable[[], Iterator[Observed]] | None = None,
         seed: int = 0,
     ) -> None:
-        must_be("loss", loss, Callable, "a function of the model and a batch")
         self.model, self.loss, self.config = model, loss, config
         self.method_steps = MethodSteps(model, method, observe, seed)
         self.own = self.method.own_parameters(model)

@@ -15,7 +15,6 @@ from torch import nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed, progress
-from headdiv.core.arguments import as_json, as_number, must_be, must_be_number
 from headdiv.core.errors import ConfigError, TrainingError, out_of_memory
 from headdiv.core.settings import check
 from headdiv.methods.base import Method
@@ -42,17 +41,6 @@ class TrainerState:
     ranks: list[list[int]] = field(default_factory=list)  # [first step, ranks] of each part; [] for one rank throughout
 
 
-@dataclass(frozen=True)
-class StepEnd:
-    """An optimiser step that has just been taken."""
-
-    step: int  # from 1
-    steps: int  # in the whole training
-    loss: float  # of its batches, nats a prediction, as trained on
-    auxiliary_loss: float  # what the method added to it; 0 where nothing
-    learning_rate: float
-
-
 class Trainer:
     """Trains a model with one of headdiv's methods: no task, profile or paper is needed.
 
@@ -73,7 +61,6 @@ class Trainer:
         observe: yields what the heads do with held-out batches, for methods that choose heads by that.
         callback: called after every epoch with its point of the curve (a mapping with "epoch", "steps" and what was
             measured), on the first rank; for your own logs.
-        step_callback: called after every step of the optimiser with a `StepEnd`, on the first rank.
         log: called with numbers by name and the steps done, on the first rank: after every ``log_every`` steps with the
             mean training_loss over them, auxiliary_loss if there is one, and learning_rate; after every epoch with its
             numbers. ``wandb.log`` fits, ``mlflow.log_metrics``, and the ``log_metrics`` of Lightning's loggers.
@@ -101,7 +88,6 @@ class Trainer:
         measure: Callable[[nn.Module], Mapping[str, Any]] | None = None,
         observe: Callable[[], Iterator[Observed]] | None = None,
         callback: Callable[[Mapping[str, Any]], None] | None = None,
-        step_callback: Callable[[StepEnd], None] | None = None,
         log: Callable[[Mapping[str, float], int], None] | None = None,
         log_every: int = 50,
         seed: int | None = None,
@@ -115,7 +101,7 @@ class Trainer:
         self.validate, self.measure, self.callback = validate, measure, callback
         if log_every < 1:
             raise ConfigError(f"log_every: found {log_every}, expected a number of steps, 1 or more")
-        self.step_callback, self.log, self.log_every = step_callback, log, log_every
+        self.log, self.log_every = log, log_every
         self._unlogged = StepSums()
         self.stream = batches if isinstance(batches, BatchStream) else IterableBatchStream(batches)
         self.learner = Learner(model, loss, method, self.config, observe, seed or 0)
@@ -146,8 +132,6 @@ class Trainer:
             TrainingError: the folder holds a training run with other settings; there is not enough memory; or an
                 earlier call was interrupted within an epoch, and there is no checkpoint to resume from.
         """
-        if until is not None:
-            must_be_number("until", until, whole=True)
         last = self.config.epochs if until is None else min(until, self.config.epochs)
         self._draw_anew()
         if not self._restore() and (self._within_step or self.state.epoch.batches):
@@ -211,19 +195,16 @@ class Trainer:
                     last_saved = time.monotonic()
 
     def _report(self, sums: StepSums) -> None:
-        """Tell `step_callback` and `log` of a step."""
-        if not distributed.is_first() or not (self.step_callback or self.log):
-            return
-        step, rate = self.state.step, float(self.learner.optimiser.param_groups[0]["lr"])
-        if self.step_callback:
-            self.step_callback(StepEnd(step, self.steps, sums.loss / sums.count, sums.auxiliary / sums.batches, rate))
+        """Tell `log` of the steps since the last time."""
         self._unlogged += sums
-        if self.log and step % self.log_every == 0:
-            since, self._unlogged = self._unlogged, StepSums()
-            numbers = {"training_loss": since.loss / since.count, "learning_rate": rate}
-            if since.auxiliary:
-                numbers["auxiliary_loss"] = since.auxiliary / since.batches
-            self.log(numbers, step)
+        if self.log is None or not distributed.is_first() or self.state.step % self.log_every:
+            return
+        since, self._unlogged = self._unlogged, StepSums()
+        rate = float(self.learner.optimiser.param_groups[0]["lr"])
+        numbers = {"training_loss": since.loss / since.count, "learning_rate": rate}
+        if since.auxiliary:
+            numbers["auxiliary_loss"] = since.auxiliary / since.batches
+        self.log(numbers, self.state.step)
 
     def _finish_epoch(self, number: int, name: str) -> None:
         """Validate, let the method act between two epochs, and add a point to the curve."""
@@ -239,12 +220,10 @@ class Trainer:
         with torch.no_grad():
             found = self.validate(self.model) if self.validate else {}
             more = self.measure(self.model) if self.measure else {}
-        for argument, returned in (("validate", found), ("measure", more)):
-            must_be(argument, returned, Mapping, "a function that returns a mapping, such as {'validation_nll': …}")
-        point |= as_json("measure", dict(more))
+        point |= more
         if self.config.patience and "validation_nll" not in found:
             raise TrainingError(NO_VALIDATION)
-        scores = {key: as_number(f"validate: {key}", value) for key, value in found.items()}
+        scores = {key: float(value) for key, value in found.items()}
         for key, value in scores.items():
             must_be_finite(key.replace("_", " "), value, state.step)
         point |= scores

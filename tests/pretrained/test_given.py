@@ -155,12 +155,3 @@ def test_a_dynamically_quantised_model_is_attached_and_what_needs_its_weights_is
     with pytest.raises(DataError, match=r"heads cannot be removed from a Linear of torch\.ao"):
         heads.remove([("encoder 1", 1)], given)
     assert torch.equal(logits(model, given), before)
-
-
-def test_a_projection_that_does_not_say_its_sizes_is_refused():
-    model = model_of("bert")
-    model.bert.encoder.layer[0].attention.output.dense = torch.nn.Module()
-    with pytest.raises(
-        DataError, match=r"is a Module of torch\.nn.*no tensor of numbers.*in_features and out_features"
-    ):
-        headdiv.pretrained.attach(model)

@@ -66,7 +66,7 @@ def test_parts_that_were_changed_alone_load_back_with_the_whole_model(tmp_path):
         (model.vision_model, [("encoder 1", 1), ("encoder 2", 1)]),
     ):
         heads = headdiv.pretrained.attach(part)
-        heads.remove(gone)
+        heads.remove(gone, given if part is model else {"pixel_values": given["pixel_values"]})
         heads.detach()
     headdiv.insert(model.text_model, {**DEACON, "m": 1})
     model.eval().save_pretrained(tmp_path / "whole")

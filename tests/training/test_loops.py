@@ -30,14 +30,9 @@ def must_be_equal(found, expected):
 
 def test_our_own_reports_each_step_and_logs():
     page = run(SETUP, OURS)
-    assert [end.step for end in page.seen] == [*range(1, 9)]
-    assert {end.steps for end in page.seen} == {8}
-    assert all(end.auxiliary_loss and end.learning_rate == 0.1 for end in page.seen)
-    steps = [step for step, numbers in page.logged if "learning_rate" in numbers]
-    assert steps == [2, 4, 6, 8]
-    first = page.logged[0][1]
-    assert first["training_loss"] == pytest.approx((page.seen[0].loss + page.seen[1].loss) / 2)
-    assert first["auxiliary_loss"] == pytest.approx((page.seen[0].auxiliary_loss + page.seen[1].auxiliary_loss) / 2)
+    steps = [(step, numbers) for step, numbers in page.logged if "learning_rate" in numbers]
+    assert [step for step, _ in steps] == [*range(1, 9)]
+    assert all(numbers["auxiliary_loss"] and numbers["learning_rate"] == 0.1 for _, numbers in steps)
     epochs = [(step, numbers) for step, numbers in page.logged if "epoch" in numbers]
     assert [step for step, _ in epochs] == [4, 8]
     assert epochs[1][1]["training_loss"] == page.curve[1]["training_loss"]
@@ -105,7 +100,8 @@ def test_lightnings_hooks_train_the_same_model():
     module = Module(page)
     fit(LightningHooks(module.method, count=torch.numel), module, page.batches)
     must_be_equal(module.model, page.model)
-    assert [value for _, value in module.logged] == pytest.approx([end.auxiliary_loss for end in page.seen], rel=1e-3)
+    expected = [numbers["auxiliary_loss"] for _, numbers in page.logged if "learning_rate" in numbers]
+    assert [value for _, value in module.logged] == pytest.approx(expected, rel=1e-3)
     assert "training_step" not in vars(module)
 
 

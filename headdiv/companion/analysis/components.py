@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headdiv.core.tensors import must_be_tensor
 from headdiv.gha import principal_components
 
 
@@ -32,13 +31,6 @@ class Components:
 
 def compare_components(w: Tensor, C: Tensor) -> Components:
     """The comparison of weights (k, M) with inputs of covariance C (k, k), whose trace is above 0; both float64."""
-    must_be_tensor("w", w, "k M", half=False)
-    must_be_tensor("C", C, "k k", half=False)
-    if len(C) != len(w) or w.shape[1] > len(w) or C.dtype != w.dtype:
-        found = f"{C.dtype} {tuple(C.shape)} and {w.dtype} {tuple(w.shape)}"
-        raise ValueError(f"C and w: found {found}, expected (k, k) and (k, M), M at most k, of one number format")
-    if not (C.isfinite().all() and w.isfinite().all()):
-        raise ValueError("C and w: found numbers that are not finite, expected finite ones")
     values = torch.linalg.eigvalsh(C).clamp_min(0).flip(0)
     return Components(
         absolute_cosines(w, principal_components(C, w.shape[1])).numpy(),

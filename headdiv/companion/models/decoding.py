@@ -17,7 +17,6 @@ from torch.nn import functional as F
 from headdiv.companion.models.batching import BEGIN, END, PAD
 from headdiv.companion.models.transformer import Transformer
 from headdiv.core import progress
-from headdiv.core.arguments import listed
 from headdiv.nn.packing import (
     MAX_POSITIONS,
     AttentionLayout,
@@ -192,10 +191,6 @@ def translate(
     device: torch.device | str = "cpu",
 ) -> list[list[int]]:
     """Translate sentences given as word indices (without END); outputs as word indices, in the same order."""
-    sources = listed("sources", sources, np.ndarray, "arrays of word indices")
-    for number, source in enumerate(sources):
-        if source.ndim != 1 or not np.issubdtype(source.dtype, np.integer):
-            raise ValueError(f"sources[{number}]: found {source!r:.80}, expected word indices (N,)")
     model.eval()
     outputs: list[list[int]] = [[] for _ in sources]
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))  # similar lengths end together

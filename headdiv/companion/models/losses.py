@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from headdiv.core.precision import autocast
-from headdiv.core.tracing import no_second_derivative
 from headdiv.nn.linear import rounded, with_rounded_rows
 
 CHUNK_ELEMENTS = 1 << 20  # logits held at a time: 4 MiB in float32, which stay in a CPU's cache
@@ -110,7 +110,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss, plain, correct
 
     @staticmethod
-    @no_second_derivative("linear_cross_entropy")
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         grad_x, grad_weight = ctx.saved_tensors
         return grad_x * grad.to(ctx.dtype), (grad_weight * grad).to(ctx.dtype), None, None, None
