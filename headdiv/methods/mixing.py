@@ -32,8 +32,13 @@ from headdiv.nn.records import HeadRecord, attention_modules, keyed_by_place
 from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind
 
 
+def mixed(Z: Tensor, alphas: Tensor, beta: Tensor) -> Tensor:
+    """Z' = A Z over the heads, plus the bias of the authors' code: (T, H, K) -> (T, H, K)."""
+    return torch.einsum("ij,tjk->tik", alphas, Z) + beta[:, None]
+
+
 class MixingOutput(WeightAndBias):
-    """W^O after the mixture of heads. Both are linear, so they are multiplied first: T rows pay for one.
+    """W^O after the mixture of heads.
 
     It is W^O itself with two more parameters: a fresh model is, number for number, its baseline.
     """
@@ -58,6 +63,15 @@ class MixingOutput(WeightAndBias):
 
     def forward(self, z: Tensor) -> Tensor:
         """(T, H·K) -> (T, D)."""
+        return self.merged(z)
+
+    def literal(self, z: Tensor) -> Tensor:
+        """As the paper has it: (T, H·K) -> (T, D)."""
+        by_head = z.unflatten(1, (self.spec.heads, -1))  # (T, H, K)
+        return linear(mixed(by_head, self.alphas, self.beta).flatten(1), self.weight, self.bias)
+
+    def merged(self, z: Tensor) -> Tensor:
+        """The same with A multiplied into W^O, since both are linear: T rows pay for one product."""
         by_head = self.weight.view(-1, self.spec.heads, self.spec.d_head)  # (D, H, K)
         weight = torch.matmul(self.alphas.T, by_head)  # head j reaches the output through column j of A
         bias = self.bias + by_head.sum(dim=2) @ self.beta

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.projections import must_be_merged
 from headdiv.nn.records import attention_modules, keyed_by_place
 from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind, LMConfig, ModelConfig, Sizes
 
@@ -103,9 +104,8 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
         optimiser: its state for these rows moves too; None: it stays.
 
     Raises:
-        TrainingError: the model has no such layer or head, the projections of two modules differ or hold something
-            that has no row for each of a head's outputs, such as an adapter of PEFT, or the optimiser has a state for
-            only one of them. Nothing is swapped then.
+        TrainingError: the model has no such layer or head, the projections of two modules differ or hold more than
+            weight and bias, or the optimiser has a state for only one of them. Nothing is swapped then.
         DataError: two modules share a place.
     """
     modules = keyed_by_place((module.spec.place, module) for module in ordinary_modules(model))
@@ -118,11 +118,7 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
                 raise TrainingError(
                     f"{both} {module.spec.place} has {module.spec.heads} heads, found number {head + 1}"
                 )
-            if not _is_by_row(module):
-                raise TrainingError(
-                    f"{both} the projection of {module.spec.place} is a {type(module.in_projection).__name__} of "
-                    f"{_shown(module)}; expected a Linear, each of whose rows belongs to one head, without adapters"
-                )
+            must_be_merged(f"{both} the projection of {module.spec.place}", module.in_projection, TrainingError)
         if _shapes(first) != _shapes(second):
             raise TrainingError(
                 f"{both} their projections are {_shown(first)} and {_shown(second)}; expected heads of one width, and "
@@ -155,29 +151,17 @@ def _rows(module: MultiHeadAttention, head: int) -> Tensor:
     return torch.cat([own + block * width for block in range(3)])
 
 
-def _is_by_row(module: MultiHeadAttention) -> bool:
-    """Whether everything in the projection has a row for each number that its heads' projections put out, 3·H·K."""
-    rows = 3 * module.spec.heads * module.spec.d_head
-    by_row = all(x.shape[:1] == (rows,) for x in _tensors(module).values())
-    return by_row and isinstance(module.in_projection, nn.Linear)
-
-
-def _tensors(module: MultiHeadAttention) -> dict[str, Tensor]:
-    """What a swap exchanges rows of: parameters, and buffers such as the masks of `torch.nn.utils.prune`."""
-    return dict(module.in_projection.named_parameters()) | dict(module.in_projection.named_buffers())
-
-
 def _pairs(first: MultiHeadAttention, second: MultiHeadAttention) -> Iterable[tuple[Tensor, Tensor]]:
-    return zip(_tensors(first).values(), _tensors(second).values(), strict=True)
+    return zip(first.in_projection.parameters(), second.in_projection.parameters(), strict=True)
 
 
 def _shapes(module: MultiHeadAttention) -> dict[str, tuple[int, ...]]:
     """The shapes of a head's part, which another head's must equal; modules may have different numbers of heads."""
-    return {name: (module.spec.d_head, *x.shape[1:]) for name, x in _tensors(module).items()}
+    return {name: (module.spec.d_head, *x.shape[1:]) for name, x in module.in_projection.named_parameters()}
 
 
 def _shown(module: MultiHeadAttention) -> str:
-    return " and ".join(f"{name} {tuple(x.shape)}" for name, x in _tensors(module).items())
+    return " and ".join(f"{name} {tuple(x.shape)}" for name, x in module.in_projection.named_parameters())
 
 
 def _exchange(a: Tensor, rows: Tensor, b: Tensor, others: Tensor) -> None:

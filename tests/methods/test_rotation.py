@@ -10,7 +10,6 @@ import torch
 from examples import CONFIG, dynamic, planned, some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn.utils import prune
 
 from headdiv.analysis.similarity import Measured, Observed, measure_heads
 from headdiv.companion.models.batching import make_batch
@@ -147,29 +146,13 @@ def test_what_cannot_be_swapped_whole_is_not_swapped_in_part(other, message):
     assert all(torch.equal(value, before[name]) for name, value in modules.state_dict().items())
 
 
-def test_masks_of_pruned_heads_move_with_their_rows():
-    torch.manual_seed(0)
-    modules = torch.nn.ModuleList(MultiheadAttention(D, H, layer=layer, batch_first=True) for layer in range(2))
-    for module in modules:
-        prune.random_unstructured(module.attention.in_projection, "weight", 0.5)
-    x, before = torch.randn(2, 5, D), [module.attention.in_projection.weight.clone() for module in modules]
-    swap_heads(modules, [("encoder", HeadIndex(0, 0), HeadIndex(1, 2))])
-    for module in modules:
-        module(x, x, x)
-    after = [module.attention.in_projection.weight for module in modules]
-    for block in range(3):
-        rows, others = (slice(block * D + head * D // H, block * D + (head + 1) * D // H) for head in (0, 2))
-        assert torch.equal(after[0][rows], before[1][others])
-        assert torch.equal(after[1][others], before[0][rows])
-
-
 @pytest.mark.parametrize("r", [2, 3 * D])
 def test_heads_with_adapters_stay_where_they_are(r):
     peft = pytest.importorskip("peft")
     modules = torch.nn.ModuleList(MultiheadAttention(D, H, layer=layer) for layer in range(2))
     adapted = peft.get_peft_model(modules, peft.LoraConfig(r=r, target_modules=["in_projection"]))
     before = copy.deepcopy(adapted.state_dict())
-    with pytest.raises(TrainingError, match=r"the projection of encoder 1 is a Linear of .*lora_B.* without adapters"):
+    with pytest.raises(TrainingError, match=r"the projection of encoder 1 holds .*; expected adapters"):
         swap_heads(adapted, [("encoder", HeadIndex(0, 0), HeadIndex(1, 2))])
     assert all(torch.equal(value, before[name]) for name, value in adapted.state_dict().items())
 
