@@ -30,7 +30,7 @@ Every method works in combinations: `headdiv.methods.combined` says how the hook
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -57,7 +57,6 @@ class MethodOptions(Settings):
     label: ClassVar[str] = ""  # the method's name in figures; its registered name where empty
     builds: ClassVar[frozenset[AttentionHook]] = frozenset()  # the method's hooks that change attention modules
     repeatable: ClassVar[bool] = False  # whether a combination may list the method twice, with different options
-    part_names: ClassVar[Mapping[str, str]] = {}  # names under which its parts are looked up: how each is written
 
     def check(self, model: Sizes) -> tuple[str, str] | None:
         """What is wrong with these options for a model of these sizes (key, with dots, and sentence), or None.

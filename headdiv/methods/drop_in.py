@@ -25,7 +25,6 @@ from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.modules import Holder
-from headdiv.core.tensors import equal, one_to_autograd
 from headdiv.core.tracing import is_traced
 from headdiv.methods.base import Method, acts_on_block
 from headdiv.methods.combined import parts_of
@@ -35,7 +34,7 @@ from headdiv.nn.folding import fold
 from headdiv.nn.linear import LINEAR, WeightAndBias
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import AttentionLayout, PackedLayout, added_mask, full_side, padded_side, real_rows
-from headdiv.nn.projections import SeparateProjections, from_torch, must_be_merged, to_torch
+from headdiv.nn.projections import SeparateProjections, equal, from_torch, must_be_merged, one_to_autograd, to_torch
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, BlockSpec, Kind, Sizes
 

@@ -23,8 +23,7 @@ Letters: T rows, G groups (H heads, or 1), n units of a group (K or D), D model 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -161,11 +160,6 @@ class Homeostasis(Method):
 
     class Options(Method.Options):
         """By default the paper's best model, (D) of Table 3; where only one mechanism is named, the other is none."""
-
-        part_names: ClassVar[Mapping[str, str]] = {
-            **{name: f"attention: {name}" for name in ("kwta", "rfb-kwta", "smart")},
-            "smart-inhibition": "attention: smart, block: smart",
-        }
 
         attention: Mechanism = Field("none", description="on the heads, before W^O")
         block: Mechanism = Field("none", description="on the output of each layer, after its last norm")

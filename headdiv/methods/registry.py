@@ -122,10 +122,6 @@ def method_options(method: Mapping[str, Any], at: Place = (), source: Source | N
         raise config_error((*at, "name"), "is missing", source)
     name = method["name"]
     if not isinstance(name, str) or name not in METHODS:
-        for whole, cls in METHODS.items():
-            if written := cls.Options.part_names.get(str(name).lower()):
-                what = f"unknown method {name!r}; it is part of {whole!r}: {{name: {whole}, {written}}}"
-                raise config_error((*at, "name"), what, source)
         raise config_error((*at, "name"), f"unknown method {name!r}{nearest(str(name), list(METHODS))}", source)
     values = {key: value for key, value in method.items() if key != "name"}
     return check(METHODS[name].Options, values, at, source)

@@ -184,9 +184,3 @@ def test_homeostasis_alone_is_the_papers_best_model():
     assert make_method({"name": "homeostasis", "s_att": 0.8}).options.attention == "smart"
     assert make_method({"name": "homeostasis", "attention": "kwta"}).options.block == "none"
     assert make_method({"name": "homeostasis", "block": "dropout"}).options.attention == "none"
-
-
-@pytest.mark.parametrize("name", ["kwta", "kWTA", "rfb-kwta", "smart-inhibition"])
-def test_who_looks_for_a_part_of_homeostasis_finds_it(name):
-    with pytest.raises(ConfigError, match=r"^method.name: unknown method .* part of 'homeostasis': \{name: homeosta.*"):
-        make_method(name)
