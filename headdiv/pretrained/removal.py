@@ -156,7 +156,7 @@ def _trial(model: nn.Module, given: Mapping[str, Any] | None) -> tuple[Mapping[s
     made = {"input_ids": ids} | ({"decoder_input_ids": ids} if config.is_encoder_decoder else {})
     try:
         return made, _outputs(model, made)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise DataError(
             f"{type(model).__name__}: does not run on made-up tokens, to try it with fewer heads; expected a batch: "
             "remove(gone, batch)"
