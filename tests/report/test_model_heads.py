@@ -1,12 +1,9 @@
 """`headdiv heads`: from a saved model and a text to a table and drawings."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 from attachable import model_of
 from click.testing import CliRunner
-from faulty import exactly
 
 import headdiv
 from headdiv.companion.command_line import cli
@@ -19,16 +16,6 @@ TEXTS = [
     "A child plays near the water.",
     "No one.",
 ] * 2
-
-
-@pytest.mark.parametrize("name", ["/some/folder", "a/b/c"])
-def test_a_folder_that_is_not_there_is_named(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text").write_text("\n".join(TEXTS))
-    found = CliRunner().invoke(cli, ["heads", name, "--text", "text"]).exception
-    assert str(found) == f"{name}: no such folder; expected a model's, or its name on the hub"
-    with exactly("folder: no such folder; expected a model's, or its name on the hub"):
-        headdiv.pretrained.load(Path("folder"))
 
 
 def test_the_command_writes_table_and_maps(tmp_path):
