@@ -1,0 +1,34 @@
+"""notebooks/pretrained.ipynb, without the encoder and the captions, and the copy executed with them."""
+
+from pathlib import Path
+
+import pytest
+from tracked import ROOT
+
+from headdiv.companion.experiments.notebooks import execute
+from headdiv.core.files import read_json
+
+NOTEBOOK = ROOT / "notebooks" / "pretrained.ipynb"
+EXECUTED = ROOT / "results" / "pretrained" / "companions" / "pretrained.ipynb"
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_offline_without_the_encoder_and_the_captions(tmp_path):
+    parameters = {"captions": str(tmp_path / "none"), "ranking_images": 2, "counts": [18]}
+    execute(NOTEBOOK, tmp_path / "executed.ipynb", parameters, tmp_path / "scratch")
+    assert "STAND-IN" in outputs(tmp_path / "executed.ipynb")
+
+
+def test_the_executed_copy_is_of_the_real_encoder_on_all_test_images():
+    text = outputs(EXECUTED)
+    assert "STAND-IN" not in text
+    assert "'test': '1000 images'" in text
+    for result in ("68.7  67.0  70.4", "-0.300000  -0.9   0.3", "0.00 -0.22  0.21"):  # in docs/pretrained.md
+        assert result in text
+
+
+def outputs(notebook: Path) -> str:
+    """What the notebook's cells print and show, as text."""
+    cells = read_json(notebook)["cells"]
+    shown = [output for cell in cells for output in cell.get("outputs", ())]
+    return "\n".join("".join(each.get("text", each.get("data", {}).get("text/plain", ""))) for each in shown)
