@@ -95,11 +95,11 @@ def test_masking_is_a_literal_mask_and_removal_is_masking_with_fewer_parameters(
     assert change.parameters_after < change.parameters_before
     assert change.seconds_after > 0
     assert heads.counts == {place: 4 - sum(place == each for each, _ in gone) for place in places}
-    with heads.without([(places[0], 3)]):  # the fourth of the model as it was
+    with heads.without([(places[0], 2)]):  # the third of the model as it was
         again = logits(model, given)
-    heads.remove([(places[0], 3)])
+    heads.remove([(places[0], 2)])
     assert difference(logits(model, given), again, given) < 1e-5
-    assert model.config.headdiv["removed"][places[0]] == [2, 4]
+    assert model.config.headdiv["removed"][places[0]] == [2, 3]
     heads.detach()
     assert (attachment_of(model) is None) == (kind != "t5")  # groups are even again
     assert difference(logits(model, given), again, given) < 1e-5
