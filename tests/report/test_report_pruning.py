@@ -1,4 +1,4 @@
-"""Stored importance of heads, its table, and the drawing of scores against heads kept."""
+"""Stored importance of heads, its table, and the drawing of the loss against heads masked."""
 
 import sys
 
@@ -20,7 +20,6 @@ from headdiv.companion.experiments.importance import (
 )
 from headdiv.companion.pipeline import make_plan
 from headdiv.companion.report import figures
-from headdiv.companion.report.looks import OF_METHODS
 from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
@@ -126,54 +125,7 @@ def test_a_table_for_the_terminal():
     assert [line.split()[::2] for line in curve[1:]] == [["12", "30.00"], ["6", "20.00"], ["0", "0.00"]]
 
 
-# ---- the drawing
-
-
-def test_a_panel_holds_several_variants_and_means_over_seeds(profile):
-    record_importance(importance("baseline"), profile)
-    record_importance(importance("baseline", 2, scores=(34.0, 2.0)), profile)
-    record_importance(importance("own", scores=(28.0, 14.0, 1.0)), profile)
-    (ax,) = figures.draw("deacon_pruning", profile).axes
-    assert [line.get_label() for line in lines(ax, "-")] == ["Baseline Transformer", "own"]
-    assert list(lines(ax, "-")[0].get_xdata()) == [0, 4]  # heads of a module, where both seeds have a point
-    assert list(lines(ax, "-")[0].get_ydata()) == [1, 32]
-    assert list(lines(ax, "-")[1].get_xdata()) == [0, 2, 4]
-    assert ax.get_title().splitlines()[1] == "toy, 3 modules, mean over 1 or 2 seeds"
-    assert ax.get_ylabel() == "BLEU (0 to 100), test set"
-    assert lines(ax, "--") == []
-
-
-def test_models_trained_with_fewer_components_are_shown(profile):
-    record_importance(importance("baseline"), profile)
-    for variant, m, bleu in (("direct-8", 8, 25.0), ("direct-3", 3, 22.0), ("average-8", 8, 15.0)):
-        run = metrics(variant, 1, bleu=bleu)
-        run["config"]["method"] = {"name": "deacon", "architecture": variant.split("-")[0], "m": m}
-        store.record(run, profile)
-    store.record(metrics("baseline", 1), profile)
-    (ax,) = figures.draw("deacon_pruning", profile).axes
-    direct, average = lines(ax, "--")
-    assert direct.get_label() == "trained: Direct-8, Direct-3"
-    assert direct.get_color() != average.get_color()
-    assert lines(ax, "-")[0].get_color() == OF_METHODS["baseline"][0]
-    assert (list(direct.get_xdata()), list(direct.get_ydata())) == ([3, 8], [22, 25])
-    assert (list(average.get_xdata()), list(average.get_ydata())) == ([8], [15])
-
-
-def test_every_task_has_its_panel_and_its_score(profile):
-    record_importance(importance("direct-8", 2, experiment="deacon/qa", score="f1"), profile)
-    record_importance(importance("baseline", 2, score="test_perplexity", scores=(3.0, 4.0, 90.0)), profile)
-    one, other = figures.draw("deacon_pruning", profile).axes
-    assert (one.get_ylabel(), one.get_yscale()) == ("test perplexity (0 to 100), test set", "log")
-    assert other.get_title().splitlines()[1] == "toy, 3 modules, seed 2"
-    assert (other.get_ylabel(), other.get_yscale()) == ("F1 (0 to 100), test set", "linear")
-
-
-def test_without_stored_importance_it_says_what_makes_it(profile):
-    with pytest.raises(DataError, match="profile p has no stored importance of heads of mhr; `headdiv importance "):
-        figures.draw("mhr_pruning", profile)
-
-
-# ---- by the validation loss alone
+# ---- the loss
 
 
 def by_loss(variant, seed, *rises):
@@ -207,7 +159,12 @@ def test_the_table_names_the_heads_of_each_variant_and_steps_of_several_heads(pr
         assert said in data.markdown()
 
 
-def test_the_rise_of_the_loss_is_drawn_where_no_score_was_measured(profile):
+def test_without_stored_importance_it_says_what_makes_it(profile):
+    with pytest.raises(DataError, match="profile p has no stored importance of heads of mhr; `headdiv importance "):
+        figures.draw("mhr_pruning", profile)
+
+
+def test_the_rise_of_the_loss_and_the_number_of_heads_are_drawn(profile):
     for seed in (1, 2):
         record_importance(by_loss("baseline", seed, 0.01, 0.06 + 0.001 * seed, 0.2), profile)
         record_importance(by_loss("own", seed, 0.0, 0.0, 0.2 + 0.01 * seed), profile)
@@ -249,8 +206,8 @@ def test_the_command_records_a_trained_run(finished, monkeypatch, capsys):
     bleu = {key: stored["scores"]["bleu"][key] for key in ("value", "signature")}
     assert {key: found["score"][key] for key in bleu} == bleu | {"value": pytest.approx(bleu["value"])}
     assert found["loss"]["value"] == pytest.approx(stored["scores"]["validation_nll"]["value"])
-    (ax,) = figures.draw("deacon_pruning", "tiny").axes
-    assert len(lines(ax, "-")) == len(lines(ax, "--")) == 1
+    left, _ = figures.draw("deacon_pruning", "tiny").axes
+    assert list(lines(left, "-")[0].get_xdata()) == [0, 12, 24]
     monkeypatch.setattr(sys, "argv", [*sys.argv, "--loss-alone"])
     main()
     alone = read_json(path)

@@ -1,10 +1,9 @@
-"""How many heads of trained models can be masked: scores or losses against heads, and the number by method."""
+"""How many heads of trained models can be masked: the loss against heads masked, and the number by method."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,21 +14,18 @@ from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.importance import ImportanceResult, stored_importance
-from headdiv.companion.experiments.papers import BASELINE, task_of
+from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.results import stored
-from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.report.contrasts import set_apart
 from headdiv.companion.report.differences import draw_rows
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
-from headdiv.companion.report.formats import NONE, plural, plurals, with_intervals, with_unit
+from headdiv.companion.report.formats import NONE, plurals, with_intervals
 from headdiv.companion.report.groups import failed_trainings, labels_of, not_judged_yet, over_seeds, task_shown
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import (
     SMALL,
     add_grid,
     add_handles,
-    add_legend,
     add_title,
     name_rows,
     new_figure,
@@ -38,18 +34,9 @@ from headdiv.companion.report.plotting import (
 )
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.report.table_data import OF_PRUNING, SIMULTANEOUS, TableData, ends
-from headdiv.companion.report.verdicts import (
-    BETTER,
-    NO_DIFFERENCE,
-    NOT_JUDGED,
-    UNDECIDED,
-    WORSE,
-    verdict,
-)
+from headdiv.companion.report.verdicts import BETTER, NO_DIFFERENCE, NOT_JUDGED, UNDECIDED, WORSE, verdict
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core.errors import NotStoredError
-from headdiv.methods.deacon import Deacon
 
 ImportanceGroups = dict[str, list[ImportanceResult]]  # by variant
 RISE = 0.05  # of the validation loss, nats a prediction: heads can be masked until it is larger (docs/contest.md)
@@ -139,65 +126,29 @@ def _makes_it(profile: str, of: str) -> str:
 @figure_kind(
     "pruning",
     caption=(
-        "The score on the test set with ever fewer heads: after training, heads are masked in increasing order of what "
-        "masking each alone adds to the validation loss, measured again when half of them are gone, without "
-        "retraining. Dashed: DEACON models, by the number m of components that they were trained with."
+        "How many heads can each method's models lose? Left: how much the validation loss rises as heads are masked "
+        f"after training, least important first, without retraining; dashed: a rise of {RISE} nats. Right: how many "
+        "heads can be masked up to that rise, minus the Transformer's number, with Dunnett's simultaneous 95 % "
+        "intervals."
     ),
     planned=lambda runs, experiment: experiment in runs.pruned(),
     of_importance=True,
 )
 def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
-    """Score against heads kept: a panel for each task with stored importance of heads.
-
-    Where the loss alone was measured, its rise against heads masked, and how many can be.
-
-    Solid, filled: heads masked after training. Dashed, hollow: DEACON's runs by the number of components that they were
-    trained with, from their metrics.
-    """
-    paper = figure.paper
+    """Of each task the rise of the validation loss against heads masked; beside it how many can be, by method."""
     experiments = figure.experiments_in(Runs(profile).experiments())
     panels = {experiment: groups for experiment in experiments if (groups := stored_importance(profile, experiment))}
     if not panels:
-        raise NotStoredError(f"{paper}_pruning: {_makes_it(profile, paper)}")
-    if not all(run.score for groups in panels.values() for runs in groups.values() for run in runs):
-        return _draw_by_loss(profile, panels)
-    drawn, axes = new_figure(5.0 * len(panels) + 0.4, 4.4, 1, len(panels))
-    for ax, (experiment, groups) in zip(axes[0], panels.items(), strict=True):
-        first = next(iter(groups.values()))[0]
-        _draw_masked(ax, experiment, groups)
-        _draw_trained(ax, profile, experiment, first.score.name)
-        _name_axes(ax, experiment, first, groups)
-    add_legend(drawn, axes[0], columns=2 * len(panels), fontsize=SMALL)
-    add_title(drawn, "Solid: heads masked after training, the least important first\n"
-                     "Dashed: trained with fewer components from the start")  # fmt: skip
-    return drawn
-
-
-def _draw_by_loss(profile: str, panels: dict[str, ImportanceGroups]) -> Figure:
-    """Of each task the rise of the validation loss against heads masked; beside it how many can be, by method."""
+        raise NotStoredError(f"{figure.paper}_pruning: {_makes_it(profile, figure.paper)}")
     drawn, axes = new_figure(9.2, 3.6 * len(panels) + 0.6, len(panels), 2, width_ratios=[3, 2])
     verdicts, waiting = [], []
     for (left, right), (experiment, groups) in zip(axes, panels.items(), strict=True):
-        labels, look = labels_of(experiment, groups), looks_of(experiment, groups)
-        for variant, runs in groups.items():
-            curves = [{point.kept: point.loss - run.curve[0].loss for point in run.curve} for run in runs]
-            kept = sorted(set.intersection(*(set(curve) for curve in curves)), reverse=True)
-            rises = [np.mean([curve[count] for curve in curves]) for count in kept]
-            own = look[variant] | {"ls": "-", "marker": ""}
-            left.plot([kept[0] - count for count in kept], rises, lw=1.3, label=labels[variant], **own)
-        first = next(iter(groups.values()))[0]
-        left.axhline(RISE, color="0.35", lw=1, ls="--", zorder=1)
-        left.set(ylim=(-RISE, SHOWN * RISE), xlabel=f"heads masked, of {_heads(chain.from_iterable(groups.values()))}")
-        left.set_ylabel(f"rise of the validation loss ({first.loss.unit})", fontsize=SMALL)
-        data = data_title(first.config.data["name"])
-        left.set_title(f"{task_shown(experiment, groups).subject}\n{data}, {over_seeds(groups)}", fontsize=SMALL)
-        add_grid(left)
-        numbers = heads_to_mask(groups)
-        apart = comparison.against(numbers, BASELINE)
+        _draw_rises(left, experiment, groups)
+        labels, apart = labels_of(experiment, groups), comparison.against(heads_to_mask(groups), BASELINE)
         order = sorted(apart, key=lambda variant: -apart[variant].mean)
-        said = not_judged_yet(profile, experiment, groups)
-        waiting += [said] * bool(said)
-        verdicts += draw_rows(right, [apart[variant] for variant in order], higher=True, judged=not said)
+        not_yet = not_judged_yet(profile, experiment, groups)
+        waiting += [not_yet] if not_yet else []
+        verdicts += draw_rows(right, [apart[variant] for variant in order], higher=True, judged=not not_yet)
         right.set_visible(bool(order))
         name_rows(right, [wrapped(labels[variant], 24) for variant in order] or [""])
         right.set_title("more heads →", fontsize=SMALL, color="0.35")
@@ -209,51 +160,19 @@ def _draw_by_loss(profile: str, panels: dict[str, ImportanceGroups]) -> Figure:
     return drawn
 
 
-def _draw_masked(ax: Axes, experiment: str, groups: ImportanceGroups) -> None:
+def _draw_rises(ax: Axes, experiment: str, groups: ImportanceGroups) -> None:
     """Means over seeds, at the numbers of heads that all of them have."""
     labels, look = labels_of(experiment, groups), looks_of(experiment, groups)
     for variant, runs in groups.items():
-        curves = [{point.kept: point.score for point in run.curve} for run in runs]
-        kept = sorted(set.intersection(*(set(curve) for curve in curves)))
-        values = [np.mean([curve[count] for curve in curves]) for count in kept]
-        x = np.array(kept) / len(runs[0].modules)
-        ax.plot(x, values, ms=4, lw=1.3, label=labels[variant], **look[variant] | {"ls": "-"})
-
-
-def _draw_trained(ax: Axes, profile: str, experiment: str, score: str) -> None:
-    """DEACON's runs with the paper's options: a point for each m and architecture, mean over seeds."""
-    files = (metrics_path(profile, experiment, c.variant, c.seed) for c in Runs(profile).of(experiment))
-    runs = stored(profile, experiment) if any(file.is_file() for file in files) else []
-    found: dict[str, dict[int, list[float]]] = {}
-    variants: dict[str, dict[str, None]] = {}
-    groups = {run.variant: [run] for run in runs}
-    for run in runs:
-        method, value = run.config.method, run.value(score)
-        if method.get("name") == "deacon" and value is not None and _is_the_papers(method):
-            found.setdefault(method["architecture"], {}).setdefault(method["m"], []).append(value)
-            variants.setdefault(method["architecture"], {})[run.variant] = None
-    look = looks_of(experiment, groups)
-    for architecture, by_m in found.items():
-        values = [np.mean(by_m[m]) for m in sorted(by_m)]
-        labels = labels_of(experiment, variants[architecture])
-        own = look[next(iter(labels))] | {"ls": "--", "mfc": "white", "ms": 5.5}
-        ax.plot(sorted(by_m), values, lw=1.3, label=f"trained: {', '.join(labels.values())}", **own)
-
-
-def _is_the_papers(method: dict[str, Any]) -> bool:
-    """Whether all options but architecture and m are the defaults."""
-    plain = Deacon.Options(architecture=method["architecture"], m=method["m"]).model_dump(mode="json")
-    return first_difference({"method": {"name": "deacon", **plain}}, {"method": method}, ["method"]) is None
-
-
-def _name_axes(ax: Axes, experiment: str, run: ImportanceResult, groups: ImportanceGroups) -> None:
-    score, column = run.score, task_of(experiment).columns.get(run.score.name)
-    label = column.label if column else score.name.replace("_", " ")
-    ylabel = f"{with_unit(label, score.unit)}, test set"
-    ax.set(xlabel="heads (or components) kept, mean of an attention module", ylabel=ylabel)
-    if score.name.endswith("perplexity"):
-        ax.set_yscale("log")
-    modules = plural(len(run.modules), "module")
-    what = f"{data_title(run.config.data['name'])}, {modules}, {over_seeds(groups)}"
-    ax.set_title(f"{task_shown(experiment, groups).subject}\n{what}")
+        curves = [{point.kept: point.loss - run.curve[0].loss for point in run.curve} for run in runs]
+        kept = sorted(set.intersection(*(set(curve) for curve in curves)), reverse=True)
+        rises = [np.mean([curve[count] for curve in curves]) for count in kept]
+        own = look[variant] | {"ls": "-", "marker": ""}
+        ax.plot([kept[0] - count for count in kept], rises, lw=1.3, label=labels[variant], **own)
+    first = next(iter(groups.values()))[0]
+    ax.axhline(RISE, color="0.35", lw=1, ls="--", zorder=1)
+    ax.set(ylim=(-RISE, SHOWN * RISE), xlabel=f"heads masked, of {_heads(chain.from_iterable(groups.values()))}")
+    ax.set_ylabel(f"rise of the validation loss ({first.loss.unit})", fontsize=SMALL)
+    data = data_title(first.config.data["name"])
+    ax.set_title(f"{task_shown(experiment, groups).subject}\n{data}, {over_seeds(groups)}", fontsize=SMALL)
     add_grid(ax)

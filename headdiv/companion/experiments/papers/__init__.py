@@ -131,7 +131,6 @@ class PaperTask(Table):
         default_factory=list, description="the differences of its table (headdiv/companion/report/families.py)"
     )
     primary: str = Field("", description="the score that decides by docs/contest.md, once all runs are there")
-    control: str = Field("", description="a variant that has all of a method but what it does to the heads")
     contrasts: list[Contrast] = Field(default_factory=list, description="pairs of variants that differ in one thing")
 
     @property
