@@ -185,19 +185,16 @@ def pruning_curve(
 # ---- into given axes
 
 
-def draw_cells(
-    ax: Axes, cells: np.ndarray, signed: bool = False, limits: tuple[float, float] | None = None
-) -> AxesImage:
+def draw_cells(ax: Axes, cells: np.ndarray, signed: bool = False) -> AxesImage:
     """(rows, H) numbers of heads as colours, and as numbers where they are not too many; NaN where there is no head.
 
     Args:
         ax: to draw into.
         cells: the numbers.
         signed: whether they have a middle at 0.
-        limits: of the colours; by default those of the numbers.
     """
     numbers = cells[np.isfinite(cells)]  # a module's only head is like no other
-    low, high = limits or ((float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0))
+    low, high = (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
     unit = number_unit(low, high)
     if signed:
         high = max(abs(low), abs(high)) or 1.0

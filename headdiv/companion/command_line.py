@@ -290,10 +290,10 @@ def heads(model: str, text: Path, target: Path | None, output: Path, lines: int,
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # without a network it logs each of its tries, twice
     from headdiv.companion.report.model_heads import measure_model, write_model_heads
 
-    report = measure_model(model, text, target, batch, length, lines)
-    page = write_model_heads(report, output)
-    print_table(report.table.reset_index().to_dict("records"), "keys")
-    say(f"{page}")
+    table = measure_model(model, text, target, batch, length, lines)
+    path = write_model_heads(table, output)
+    print_table(table.reset_index().to_dict("records"), "keys")
+    say(f"{path}")
 
 
 @cli.command()
