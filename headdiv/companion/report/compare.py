@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
+from tabulate import tabulate
 
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
@@ -136,8 +137,7 @@ def _lines(frame: pd.DataFrame) -> list[str]:
         label, seeds, verdict_by_loss = rows.iloc[0][["label", "seeds", "verdict"]]
         numbers = [_number(row, 2 if number else 3) for number, (_, row) in enumerate(rows.iterrows())]
         cells.append([label, str(seeds), *numbers, "" if pd.isna(verdict_by_loss) else verdict_by_loss])
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return [line.rstrip() for line in tabulate(cells, tablefmt="plain", disable_numparse=True).splitlines()]
 
 
 def _number(row: pd.Series, digits: int) -> str:

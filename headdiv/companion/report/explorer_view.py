@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,7 +25,6 @@ from headdiv.companion.experiments.attention_maps import maps_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import is_trained
 from headdiv.companion.report.groups import place_name
-from headdiv.companion.report.measures import PAIRS, PairMeasure
 from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import DataError
@@ -121,7 +120,19 @@ def view_of(
 # ---- how alike the heads are
 
 
-MEASURES = PAIRS | {"js": PairMeasure("1 − Jensen–Shannon distance of attention", 0)}  # of similarity: 1 is the most
+class PairMeasure(NamedTuple):
+    """A measure of two heads: what it is called, and the least that it can be; the most is 1."""
+
+    label: str
+    low: float
+
+
+MEASURES = {  # of similarity
+    "cosine": PairMeasure("cosine of outputs", -1),
+    "correlation": PairMeasure("correlation of outputs", -1),
+    "cka": PairMeasure("CKA of outputs", 0),
+    "js": PairMeasure("1 − Jensen–Shannon distance of attention", 0),
+}
 
 
 @torch.no_grad()

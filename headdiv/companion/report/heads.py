@@ -24,7 +24,6 @@ from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.measures import MEASURES, measures_by_module
 from headdiv.core.errors import DataError, NotStoredError
 from headdiv.core.settings import Settings
-from headdiv.plots import DIVERGING
 
 Module = tuple[str, int]  # kind of attention; layer, counted from 1
 
@@ -152,11 +151,12 @@ def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
                 ax.set_axis_off()
                 continue
             change = changes[kind, layer]
-            image = ax.imshow(change, cmap=DIVERGING, vmin=-limit, vmax=limit)
-            ends = [0, len(change) - 1]
-            ax.set(xticks=ends, yticks=ends, xticklabels=[end + 1 for end in ends], yticklabels=[e + 1 for e in ends])
+            image = plotting.draw_matrix(ax, change, Normalize(-limit, limit))
+            middles = [0.5, len(change) - 0.5]  # of the first head's cell and the last one's
+            ax.set_xticks(middles, [1, len(change)])
+            ax.set_yticks(middles, [1, len(change)])
             ax.tick_params(length=0, labelsize=plotting.SMALL)
-            ax.spines[:].set_visible(False)
+            ax.set_aspect("equal")
             norm, skew = modules[kind, layer].nuclear_norm, as_printed(skew_share(change), 2)
             ax.set_title(f"layer {layer}: ‖A‖∗ = {norm:.2f}\nskew share {skew}", fontsize=plotting.SMALL)
         row[0].set_ylabel(f"{KIND_LABELS[kind].replace(' ', chr(10), 1)}\nnew head", fontsize=plotting.SMALL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,21 +19,6 @@ MEASURES = {  # of `headdiv.analysis.similarity`: how each is labelled, and its 
     "effective_rank": ("effective rank of outputs", 1),
     "confidence": ("confidence (largest weight)", 3),
     "entropy": ("entropy of attention (nats)", 2),
-}
-
-
-class PairMeasure(NamedTuple):
-    """A measure of two heads: what it is called, and the least that it can be; the most is 1."""
-
-    label: str
-    low: float
-
-
-PAIRS = {  # by name, as results have them
-    "cosine": PairMeasure("cosine of outputs", -1),
-    "correlation": PairMeasure("correlation of outputs", -1),
-    "cka": PairMeasure("CKA of outputs", 0),
-    "js": PairMeasure("Jensen–Shannon distance of attention", 0),
 }
 
 
