@@ -1,20 +1,34 @@
 """The explorer's panels and its controls, which are set without a front end; the notebook executed."""
 
+import shutil
 from pathlib import Path
 
 import ipywidgets
 import numpy as np
 import pytest
+import torch
 from conftest import EXPERIMENT
 from IPython.display import Markdown
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from test_repository import code_cells
 
+from headdiv.analysis.masking import heads_of
+from headdiv.companion import paths
 from headdiv.companion.analysis.attention_maps import AttentionMap
-from headdiv.companion.report import explorer
-from headdiv.companion.report.explorer import draw_components, draw_likeness, draw_masking, draw_view, explore
-from headdiv.companion.report.explorer_view import MEASURES, View, similarity
+from headdiv.companion.experiments import shipped
+from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.shipped import load_shipped, ship
+from headdiv.companion.report import explorer, explorer_panels
+from headdiv.companion.report.explorer import explore
+from headdiv.companion.report.explorer_panels import (
+    draw_attention,
+    draw_components,
+    draw_likeness,
+    draw_masking,
+    draw_views,
+)
+from headdiv.companion.report.explorer_view import MEASURES, View, held_out_covariances, similarity
 from headdiv.companion.report.plotting import ORANGE
 from headdiv.core import progress
 from headdiv.core.errors import DataError
@@ -31,7 +45,7 @@ def view(run):
 
 def drawn(draw, view, **options):
     """The axes of one panel."""
-    part = Figure().subfigures()
+    part = Figure(figsize=(5, 3)).subfigures()
     draw(part, view, **options)
     return part.axes
 
@@ -48,7 +62,7 @@ def texts(figure):
 
 
 def test_a_map_names_tokens_sides_and_its_scale(view):
-    ax, bar = drawn(explorer.draw_attention, view)
+    ax, bar = drawn(draw_attention, view)
     found = view.attention()
     assert (ticks(ax.yaxis), ticks(ax.xaxis)) == (found.queries, found.keys)
     assert (ax.get_ylabel(), ax.get_xlabel()) == ("target: token that looks", "source: token that is looked at")
@@ -61,18 +75,18 @@ def test_a_map_names_tokens_sides_and_its_scale(view):
 @pytest.mark.parametrize(
     ("queries", "keys", "shown", "every"),
     [
-        ([f"word{i}" for i in range(200)], ["a", "b"], [f"word{i}" for i in range(0, 200, 5)], 5),
-        (["$x_$", "Donaudampfschifffahrtsgesellschaft"], ["\\frac"], ["$x_$", "Donaudampfschifff…"], 1),
+        ([f"word{i}" for i in range(200)], ["a", "b"], [f"word{i}" for i in range(0, 200, 12)], 12),
+        (["$x_$", "Donaudampfschifffahrtsgesellschaft"], ["\\frac"], ["$x_$", "Donaudampfs…"], 1),
     ],
 )
 def test_labels_can_be_read_whatever_the_text(view, monkeypatch, queries, keys, shown, every):
     """Fewer of a long text; long tokens are cut; tokens are no formulas."""
     found = AttentionMap(queries, keys, np.full((8, len(queries), len(keys)), 1 / len(keys)))
     monkeypatch.setattr(View, "attention", lambda self: found)
-    ax, _ = drawn(explorer.draw_attention, view)
+    ax, _ = drawn(draw_attention, view)
     assert (ticks(ax.yaxis), ticks(ax.xaxis)) == (shown, keys)
     assert (f"(one label for {every} tokens)" in ax.get_ylabel()) == (every > 1)
-    draw_view(view).canvas.draw()  # as a formula "$x_$" would be refused here
+    draw_views([view]).canvas.draw()  # as a formula "$x_$" would be refused here
 
 
 @pytest.mark.parametrize("measure", MEASURES)
@@ -112,9 +126,9 @@ def test_components_show_both_and_say_how_much_is_kept(view):
 
 
 def test_a_panel_that_has_nothing_to_show_says_why(view, monkeypatch):
-    monkeypatch.setattr(explorer, "similarity", lambda *_: np.ones((1, 1)))
-    monkeypatch.setattr(explorer, "components", lambda _: None)
-    said = " ".join(texts(draw_view(view)).split())
+    monkeypatch.setattr(explorer_panels, "similarity", lambda *_: np.ones((1, 1)))
+    monkeypatch.setattr(explorer_panels, "components", lambda _: None)
+    said = " ".join(texts(draw_views([view])).split())
     assert "encoder-decoder attention, layer 1 has a single head; similarity is between two or more." in said
     assert f"{DEACON} has no PCA layer in encoder-decoder attention, layer 1; only DEACON puts" in said
     assert "attention weight" in said
@@ -150,25 +164,67 @@ def test_without_a_trained_run_there_is_a_line(project):
 # ---- controls
 
 
-def test_panels_follow_the_controls(finished, monkeypatch):
-    shown, controls = [], {}
+@pytest.fixture
+def controls(finished, monkeypatch):
+    """What the explorer shows of the tiny profile, and its controls by their description."""
+    shown = []
     monkeypatch.setattr(progress, "interactive", lambda: True)
     monkeypatch.setattr(explorer, "display", shown.append)
-    interact = ipywidgets.interact
-    monkeypatch.setattr(ipywidgets, "interact", lambda show, **named: controls.update(named) or interact(show, **named))
     assert explore("tiny", text=SOURCE, place="decoder 1") is None
-    assert controls["run"].options == (BASELINE, DEACON)
-    assert controls["place"].options == (
+    (box,) = (item for item in shown if isinstance(item, ipywidgets.HBox))
+    left, right = box.children
+    return shown, {part.description: part for part in left.children if hasattr(part, "description")}, left, right
+
+
+def test_panels_follow_the_controls(controls, monkeypatch):
+    shown, named, left, right = controls
+    assert named["run"].options == (BASELINE, DEACON)
+    assert named["attention"].options == (
         ("encoder, layer 1", "encoder 1"), ("decoder, layer 1", "decoder 1"), ("encoder-decoder, layer 1", "cross 1")
     )  # fmt: skip
     assert shown[-1].get_suptitle() == f"{DEACON}: decoder self-attention, layer 1, head 1"
-    controls["head"].value = 5
-    controls["run"].value = BASELINE
+    strip, _ = right.children
+    assert [button.description for button in strip.children] == [str(head) for head in range(1, 9)]
+    strip.children[4].click()
+    named["run"].value = BASELINE
     assert shown[-1].get_suptitle() == f"{BASELINE}: decoder self-attention, layer 1, head 5"
-    controls["place"].value = "encoder 1"
-    controls["text"].value = "dog " * 3
+    named["attention"].value = "encoder 1"
+    named["text"].value = "dog Ωmega " * 2
     assert "dog" in texts(shown[-1])
-    monkeypatch.setattr(explorer, "draw_view", lambda *_: (_ for _ in ()).throw(DataError("too long")))
-    controls["text"].value = "cat"
+    assert "Not in the vocabulary:</b> Ωmega<" in "".join(part.value for part in left.children[-2:])
+    _, other = named["example"].options[1]
+    named["example"].value = other
+    assert named["text"].value == other[0]
+    assert f"Reference:</b> {other[2]}" in left.children[-2].value
+    named["beside it"].value = DEACON
+    assert shown[-1].get_suptitle().startswith(f"{BASELINE} and {DEACON}: ")
+    monkeypatch.setattr(explorer, "draw_views", lambda *_: (_ for _ in ()).throw(DataError("too long")))
+    named["text"].value = "cat"
     assert isinstance(shown[-1], Markdown)
     assert shown[-1].data == "too long"
+
+
+# ---- models that come with the project
+
+
+def test_a_shipped_model_translates_and_comes_back_as_it_was_written(tmp_path, monkeypatch):
+    for config in Runs("explorer").all():
+        model = load_shipped(config)
+        assert model.task.apply(model, "A brown dog runs through the snow.").startswith("Ein brauner Hund")
+        ship(model, model.record["covariances"], tmp_path)
+    monkeypatch.setattr(shipped, "model_file", lambda variant: tmp_path / f"{variant}.safetensors")
+    again = load_shipped(config)
+    assert held_out_covariances(again).keys() == heads_of(again.model).keys()
+    for name, tensor in model.model.state_dict().items():
+        torch.testing.assert_close(again.model.state_dict()[name], tensor, rtol=0, atol=0)
+    assert again.corpus.encode(["Donau"], "target").tolist() == model.corpus.encode(["Donau"], "target").tolist()
+
+
+def test_without_a_run_of_its_own_the_explorer_opens_with_them(project, monkeypatch):
+    monkeypatch.setattr(progress, "interactive", lambda: False)
+    shutil.copy(paths.shipped() / "config" / "explorer.yaml", project.home / "config")
+    figure = explore(beside="baseline", place="cross 4")
+    assert figure.get_suptitle() == (
+        "deacon/translation direct-8 seed 1 and deacon/translation baseline seed 1: "
+        "encoder-decoder attention, layer 4, head 1"
+    )

@@ -1,56 +1,37 @@
-"""The explorer: what one head does with a text that is typed in, as four panels that follow a few controls."""
+"""The explorer: what one head of a model, or of two, does with a text that is typed in, on one screen."""
 
 from __future__ import annotations
 
+import base64
 import functools
-import math
-import textwrap
+import html
+import io
+from collections.abc import Sequence
 
-import matplotlib
-import numpy as np
 from IPython.display import Markdown, display
-from matplotlib.collections import LineCollection
-from matplotlib.figure import Figure, SubFigure
-from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator, PercentFormatter
-from scipy.cluster import hierarchy
+from matplotlib.figure import Figure
+from matplotlib.image import imsave
 
 from headdiv.analysis.masking import heads_of
 from headdiv.companion.commands import run_command
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.running import load_run
-from headdiv.companion.report.explorer_view import (
-    MEASURES,
-    View,
-    clustered,
-    components,
-    masking,
-    similarity,
-    trained_runs,
-    view_of,
-)
-from headdiv.companion.report.formats import plural, shortened
-from headdiv.companion.report.groups import KIND_LABELS, place_name
-from headdiv.companion.report.plotting import BLUE, ORANGE, SMALL, STYLE, add_grid, whole_ticks
-from headdiv.companion.tasks.base import Run
+from headdiv.companion.experiments.shipped import PROFILE
+from headdiv.companion.report.explorer_panels import WEIGHTS, draw_views
+from headdiv.companion.report.explorer_view import MEASURES, View, load, there_are, view_of
+from headdiv.companion.report.formats import shortened
+from headdiv.companion.report.groups import place_name
+from headdiv.companion.report.plotting import ORANGE
+from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import progress
-from headdiv.core.errors import DataError, HeaddivError
+from headdiv.core.errors import HeaddivError
 from headdiv.methods.deacon import Deacon
 from headdiv.methods.registry import method_classes
-from headdiv.plots import DIVERGING, bare, write_numbers
 
-WEIGHTS = "Blues"  # from white at 0
-SIZE = (13, 10.5)  # inches of the four panels
-MOST_LABELS = 48  # of an axis of tokens
-LONGEST_LABEL = 18  # characters
-MOST_NUMBERS = 10  # rows of a matrix in which numbers can be read
-MOST_TICKS = 16  # of a PCA layer's columns
-MOST_MARKERS = 20  # on a line
-LINE = 72  # characters of a line of output
+EXAMPLES = 20  # of the test set, in the menu
 
 
 def explore(
-    profile: str,
+    profile: str = PROFILE,
     experiment: str | None = None,
     variant: str | None = None,
     seed: int | None = None,
@@ -59,11 +40,13 @@ def explore(
     place: str | None = None,
     head: int = 1,
     measure: str = "cosine",
+    beside: str | None = None,
 ) -> Figure | Markdown | None:
-    """Controls with four panels below them; where a notebook is executed as a step of the pipeline, the panels alone.
+    """Controls with four panels beside them; where a notebook is executed as a step of the pipeline, the panels alone.
 
     Args:
-        profile: name, or path of a YAML file; the runs to choose from are those that are trained on this machine.
+        profile: name, or path of a YAML file; the runs to choose from are those that are trained on this machine, and
+            the two models that come with the project, the profile "explorer"'s.
         experiment: ``<paper>/<task>``. It, variant, seed and all that follows are what the controls begin with.
         variant: of the experiment.
         seed: of the run. Of what is left out the first trained run is taken, DEACON's before all others, since they
@@ -74,6 +57,7 @@ def explore(
         place: the attention module ("encoder 1", "decoder 2", "cross 1"); the last one where left out.
         head: counted from 1.
         measure: of similarity: "cosine", "correlation", "cka", "js".
+        beside: another variant of the experiment, which every panel shows as well.
 
     Returns:
         The panels where there are no controls; a line of text where none of these runs is trained on this machine.
@@ -82,207 +66,121 @@ def explore(
         ConfigError: no such profile, or it has no such run.
         DataError: the model has no such place or head.
     """
-    trained = trained_runs(profile, experiment, variant, seed)
-    if not trained:
+    configs = there_are(profile, experiment, variant, seed)
+    if not configs:
         first = Runs(profile).of(experiment, variant, seed)[0]
         command = run_command("train", first.experiment, first.variant, first.seed, profile)
         return Markdown(f"*Profile {profile} has no such trained run on this machine; `{command}` trains one.*")
-    config = min(trained, key=lambda config: not any(issubclass(cls, Deacon) for cls in method_classes(config.method)))
-    run = load_run(config)
-    view = view_of(run, text, other, place, head)
+    config = min(configs, key=lambda config: not any(issubclass(cls, Deacon) for cls in method_classes(config.method)))
+    shown = [config, *(there_are(profile, config.experiment, beside, config.seed)[:1] if beside else [])]
+    views = [view_of(load(config), text, other, place, head) for config in shown]
     if not progress.interactive():
-        return draw_view(view, measure)
-    _show_controls(profile, run, view, text or "", other or "", measure)
+        return draw_views(views, measure)
+    _show_controls(there_are(profile), shown, views[0], text, other or "", measure)
     return None
 
 
-def _show_controls(profile: str, run: Run, view: View, text: str, other: str, measure: str) -> None:
-    import ipywidgets
+def _show_controls(
+    configs: Sequence[RunConfig], shown: Sequence[RunConfig], view: View, text: str | None, other: str, measure: str
+) -> None:
+    """Left the controls, right a map of each head, of which a click chooses one, and the panels below."""
+    import ipywidgets as widgets
 
-    configs = {config.label: config for config in trained_runs(profile)}
-    loaded = functools.cache(lambda label: run if label == run.config.label else load_run(configs[label]))
-    wide = ipywidgets.Layout(width="98%")
-    runs = ipywidgets.Dropdown(options=list(configs), value=run.config.label, layout=wide)
-    places = ipywidgets.Dropdown()
+    by_label = {config.label: config for config in configs}
+    loaded = functools.cache(lambda label: load(by_label[label]))
+    wide = widgets.Layout(width="98%")
+
+    def control(kind: type[widgets.Widget], name: str, **options: object) -> widgets.Widget:
+        looks = {"description_width": "66px"}
+        return kind(description=name, layout=wide, style=looks, **options)
+
+    labels = list(by_label)
+    run = control(widgets.Dropdown, "run", options=labels, value=shown[0].label)
+    beside = control(widgets.Dropdown, "beside it", options=["", *labels], value=shown[1].label if shown[1:] else "")
+    example = control(widgets.Dropdown, "example")
+    typed = control(widgets.Textarea, "text", value=text or view.text, rows=3, continuous_update=False)
+    second = control(
+        widgets.Text, "second", value=other, placeholder="a question, or the decoder's text", continuous_update=False
+    )
+    place = control(widgets.Dropdown, "attention")
+    measures = [(kind.label, name) for name, kind in MEASURES.items()]
+    chosen = control(widgets.Dropdown, "similarity", options=measures, value=measure)
+    notes, style, panels = widgets.HTML(), widgets.HTML(), widgets.Output()
+    strip = widgets.HBox()
+    state = {"head": view.head}
 
     def follow(_: object = None) -> None:
-        """Modules to choose from are the run's; the choice stays where it can."""
-        there, chosen = list(heads_of(loaded(runs.value).model)), places.value or view.place
-        places.options = [(place_name(name), name) for name in there]
-        places.value = chosen if chosen in there else there[-1]
+        """Modules, heads and examples to choose from are the run's; the module stays where it can."""
+        model = loaded(run.value)
+        strip.children = [button(number) for number in range(1, max(heads_of(model.model).values()) + 1)]
+        places, before = list(heads_of(model.model)), place.value or view.place
+        place.options = [(place_name(name), name) for name in places]
+        place.value = before if before in places else places[-1]
+        texts = model.task.example_texts(model, EXAMPLES)
+        example.options = [("of your own", None), *((shortened(found[0]), found) for found in texts)]
 
-    def show(run: str, text: str, other: str, place: str, head: int, measure: str) -> None:
-        try:
-            with progress.hidden():
-                figure = draw_view(view_of(loaded(run), text or None, other or None, place, head), measure)
-            display(figure)
-        except HeaddivError as error:
-            display(Markdown(str(error)))
+    def take(change: dict[str, object]) -> None:
+        if change["new"]:
+            typed.value, second.value = change["new"][0], change["new"][1] or ""
+
+    def draw(_: object = None) -> None:
+        views, reference = [], example.value[2] if example.value and example.value[0] == typed.value else None
+        names = dict.fromkeys(name for name in (run.value, beside.value) if name)
+        panels.clear_output(wait=True)
+        with panels, progress.hidden():
+            try:
+                for name in names:
+                    there = heads_of(loaded(name).model)
+                    here = place.value if place.value in there else list(there)[-1]
+                    views.append(
+                        view_of(loaded(name), typed.value, second.value or None, here, min(state["head"], there[here]))
+                    )
+                figure = draw_views(views, chosen.value)
+                style.value = thumbnails(views[0])
+                unknown = views[0].run.task.unknown_words(views[0].run, typed.value)
+                lines = {"Reference": reference, "Not in the vocabulary": ", ".join(unknown)}
+                notes.value = "".join(
+                    f"<p><b>{name}:</b> {html.escape(line)}</p>" for name, line in lines.items() if line
+                )
+                display(figure)
+            except HeaddivError as error:
+                display(Markdown(str(error)))
+
+    def choose(button: widgets.Button) -> None:
+        state["head"] = int(button.description)
+        draw()
+
+    def button(number: int) -> widgets.Button:
+        made = widgets.Button(description=str(number), layout=widgets.Layout(width="58px", height="58px"))
+        made.add_class(f"headdiv-head-{number}")
+        made.on_click(choose)
+        return made
 
     follow()
-    runs.observe(follow, "value")
-    # Lines, not areas: Enter ends the typing, and the panels follow.
-    ipywidgets.interact(
-        show,
-        run=runs,
-        text=ipywidgets.Text(text, placeholder="the test set's first text", continuous_update=False, layout=wide),
-        other=ipywidgets.Text(
-            other, placeholder="a question, or the decoder's text", continuous_update=False, layout=wide
-        ),
-        place=places,
-        head=ipywidgets.BoundedIntText(view.head, min=1, max=max(heads_of(run.model).values())),
-        measure=ipywidgets.Dropdown(options=[(found.label, name) for name, found in MEASURES.items()], value=measure),
-    )
+    run.observe(follow, "value")
+    example.observe(take, "value")
+    for widget in (run, beside, typed, second, place, chosen):
+        widget.observe(draw, "value")
+    column = [run, beside, example, typed, second, place, chosen, notes, style]
+    left = widgets.VBox(column, layout=widgets.Layout(width="260px", min_width="260px"))
+    right = widgets.VBox([strip, panels])
+    display(widgets.HBox([left, right]))
+    draw()
 
 
-def draw_view(view: View, measure: str = "cosine") -> Figure:
-    """Four panels: where the head looks, which heads are like it, what is lost without it, its module's PCA layer.
-
-    A panel that has nothing to show says why. ``measure``: one of `headdiv.companion.report.explorer_view.MEASURES`.
-
-    Raises:
-        DataError: no such measure, or a text that the model cannot read.
-    """
-    view.attention()  # refuses a text once, not panel by panel
-    if measure not in MEASURES:
-        similarity(view, measure)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=SIZE, layout="constrained")
-        attention, likeness, lost, parts = figure.subfigures(2, 2, wspace=0.04, hspace=0.04).flat
-        for part, draw in (
-            (attention, draw_attention),
-            (likeness, functools.partial(draw_likeness, measure=measure)),
-            (lost, draw_masking),
-            (parts, draw_components),
-        ):
-            try:
-                draw(part, view)
-            except HeaddivError as error:
-                _write(part, str(error))
-        figure.suptitle(f"{view.name}: {_module(view)}, head {view.head}")
-    return figure
-
-
-def _module(view: View) -> str:
-    kind, layer = view.place.split()
-    return f"{KIND_LABELS[kind]}, layer {layer}"
-
-
-def _write(part: SubFigure, text: str) -> None:
-    ax = part.subplots()
-    ax.set_axis_off()
-    lines = "\n".join(textwrap.fill(line, LINE) for line in text.split("\n"))
-    ax.text(0, 1, lines, va="top", transform=ax.transAxes, parse_math=False)
-
-
-def draw_attention(part: SubFigure, view: View) -> None:
-    """The head's attention map: a row for each token that looks, a column for each that is looked at.
-
-    One scale from 0 to the largest weight of the module's heads, so that heads can be compared.
-    """
-    found = view.attention()
-    ax = part.subplots()
-    highest = float(found.weights.max())
-    image = ax.imshow(
-        found.weights[view.head - 1], cmap=WEIGHTS, vmin=0, vmax=highest, aspect="auto", interpolation="nearest"
-    )  # (N, S)
-    kind, sides = view.place.split()[0], view.run.task.sides
-    queries, keys = sides[kind != "encoder"], sides[kind == "decoder"]
-    for axis, tokens, name in (
-        (ax.yaxis, found.queries, f"{queries}: token that looks"),
-        (ax.xaxis, found.keys, f"{keys}: token that is looked at"),
-    ):
-        step = math.ceil(len(tokens) / MOST_LABELS)
-        labels = [
-            token if len(token) <= LONGEST_LABEL else f"{token[: LONGEST_LABEL - 1]}…" for token in tokens[::step]
-        ]
-        axis.set_ticks(
-            range(0, len(tokens), step), labels, fontsize=min(9, max(6, 240 / len(labels))), parse_math=False
+def thumbnails(view: View) -> str:
+    """The style of the heads' buttons: each shows its head's attention map, the chosen one in a frame."""
+    weights = view.attention().weights  # (H, N, S)
+    rules = []
+    for number, cells in enumerate(weights, start=1):
+        file = io.BytesIO()
+        imsave(file, cells, cmap=WEIGHTS, vmin=0, vmax=weights.max(), format="png")
+        picture = base64.b64encode(file.getvalue()).decode()
+        frame = f"3px solid {ORANGE}" if number == view.head else "1px solid #bbb"
+        rules.append(
+            f".headdiv-head-{number} {{background: url(data:image/png;base64,{picture}) 0 0 / 100% 100%; "
+            f"image-rendering: pixelated; border: {frame}; padding: 0; line-height: 12px; "
+            "display: flex !important; align-items: flex-start; justify-content: flex-start}"
         )
-        axis.set_label_text(name + (f" (one label for {step} tokens)" if step > 1 else ""), fontsize=SMALL)
-    ax.xaxis.set_tick_params(labelrotation=90)
-    bare(ax)
-    part.colorbar(image, ax=ax).set_label("attention weight", fontsize=SMALL)
-    part.suptitle("Where it looks", fontsize=9)
-
-
-def draw_likeness(part: SubFigure, view: View, measure: str = "cosine") -> None:
-    """How alike the module's heads are on the text, in the order of their clustering, its tree beside them.
-
-    The view's head stands out.
-    """
-    alike, scale = similarity(view, measure), MEASURES[measure]
-    H = len(alike)
-    if H < 2:
-        raise DataError(f"{_module(view)} has a single head; similarity is between two or more.")
-    tree = hierarchy.dendrogram(clustered(alike), no_plot=True)
-    order = tree["leaves"]
-    left, ax = part.subplots(1, 2, width_ratios=(1, 4), sharey=True)
-    # scipy's leaves lie at 5, 15, 25, …, a head each.
-    links = [
-        list(zip(depths, (np.array(heights) - 5) / 10, strict=True))
-        for heights, depths in zip(tree["icoord"], tree["dcoord"], strict=True)
-    ]
-    left.add_collection(LineCollection(links, colors="0.35", lw=1))
-    deepest = max(max(depths) for depths in tree["dcoord"]) or 1.0
-    left.set(xlim=(1.05 * deepest, 0), xlabel="1 − similarity")
-    left.spines["left"].set_visible(False)
-    left.tick_params(labelleft=False, left=False, labelsize=SMALL - 1)
-    left.xaxis.set_major_locator(MaxNLocator(2))
-    left.xaxis.label.set_fontsize(SMALL)
-    look = {"cmap": DIVERGING, "vmin": -1} if scale.low < 0 else {"cmap": WEIGHTS, "vmin": 0}
-    image = ax.imshow(alike[np.ix_(order, order)], vmax=1, aspect="auto", interpolation="nearest", **look)
-    if H <= MOST_NUMBERS:
-        write_numbers(ax, image)
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_ticks(range(H), [head + 1 for head in order])
-    ax.tick_params(labelleft=True)
-    bare(ax)
-    at = order.index(view.head - 1)
-    for label in (ax.get_xticklabels()[at], ax.get_yticklabels()[at]):
-        label.set(color=ORANGE, fontweight="bold")
-    ax.add_patch(Rectangle((-0.5, at - 0.5), H, 1, fill=False, ec=ORANGE, lw=1.5))
-    ax.set(xlabel="head", ylabel="head", ylim=(H - 0.5, -0.5))
-    part.colorbar(image, ax=ax).set_label(scale.label, fontsize=SMALL)
-    part.suptitle("Which heads say the same", fontsize=9)
-
-
-def draw_masking(part: SubFigure, view: View) -> None:
-    """The output with all heads and without this one, and how likely the first is to both (`masking`)."""
-    table = masking(view)
-    output, number = table.columns
-    lines = [f"{name}:\n{shortened(row[output])}\n{number}: {row[number]:.3f}\n" for name, row in table.iterrows()]
-    _write(part, "\n".join(lines))
-    part.suptitle("What is lost without it", fontsize=9)
-
-
-def draw_components(part: SubFigure, view: View) -> None:
-    """A PCA layer's weights against the principal components of its inputs over the validation split.
-
-    Left the absolute cosines, right the share of variance that columns keep beside the most that is possible.
-    """
-    found = components(view)
-    if found is None:
-        raise DataError(f"{view.name} has no PCA layer in {_module(view)}; only DEACON puts one into attention.")
-    M, k = len(found.kept), len(found.best)
-    left, right = part.subplots(1, 2)
-    image = left.imshow(found.cosines, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    if M <= MOST_NUMBERS:
-        write_numbers(left, image)
-    step = math.ceil(M / MOST_TICKS)
-    for axis in (left.xaxis, left.yaxis):
-        axis.set_ticks(range(0, M, step), range(1, M + 1, step))
-    bare(left)
-    left.set(xlabel="principal component of the inputs", ylabel="column of w")
-    part.colorbar(image, ax=left).set_label("|cosine|", fontsize=SMALL)
-    style = {"lw": 1.2, "ms": 4 if k <= MOST_MARKERS else 0}
-    right.plot(range(1, k + 1), found.best, color="0.45", marker="o", label="principal components", **style)
-    right.plot(range(1, M + 1), found.kept, color=BLUE, marker="s", label="columns of w", **style)
-    right.set(ylim=(0, 1.03), xlim=(0.5, k + 0.5), xlabel="how many, from the first", ylabel="variance in their span")
-    whole_ticks(right, 8)
-    right.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    add_grid(right)
-    right.legend(frameon=False, fontsize=SMALL, loc="lower right")
-    kept, best = (100 * values[M - 1] for values in (found.kept, found.best))
-    of = f"{plural(M, 'column')} for {plural(k, 'input')}"
-    part.suptitle(f"{of} keep {kept:.1f} % of the variance, {best:.1f} % is possible", fontsize=9)
+    rest = f'[class*="headdiv-head-"]:nth-child(n + {len(weights) + 1}) {{display: none !important}}'
+    return f"<style>{' '.join([*rules, rest])}</style>"

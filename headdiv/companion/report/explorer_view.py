@@ -23,7 +23,8 @@ from headdiv.companion.analysis.attention_maps import AttentionMap
 from headdiv.companion.analysis.components import Components, compare_components
 from headdiv.companion.experiments.attention_maps import maps_of
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.running import is_trained
+from headdiv.companion.experiments.running import is_trained, load_run
+from headdiv.companion.experiments.shipped import is_shipped, load_shipped
 from headdiv.companion.report.groups import place_name
 from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.run_config import RunConfig
@@ -35,10 +36,10 @@ from headdiv.nn.records import record_heads
 # ---- which runs there are
 
 
-def trained_runs(
+def there_are(
     profile: str, experiment: str | None = None, variant: str | None = None, seed: int | None = None
 ) -> list[RunConfig]:
-    """The runs of a profile whose trained model is on this machine, in the profile's order.
+    """The runs of a profile whose trained model is on this machine, in the profile's order; equal trainings once.
 
     Args:
         profile: name, or path of a YAML file.
@@ -49,7 +50,13 @@ def trained_runs(
     Raises:
         ConfigError: no such profile, or it has no such run.
     """
-    return [config for config in Runs(profile).of(experiment, variant, seed) if _is_trained(config)]
+    configs = {config.hash: config for config in reversed(Runs(profile).of(experiment, variant, seed))}
+    return [config for config in reversed(configs.values()) if is_shipped(config) or _is_trained(config)]
+
+
+def load(config: RunConfig) -> Run:
+    """One of them."""
+    return load_run(config) if _is_trained(config) else load_shipped(config)
 
 
 def _is_trained(config: RunConfig) -> bool:
@@ -227,6 +234,8 @@ def held_out_covariances(run: Run) -> dict[str, Tensor]:
 
     Taken once for each loaded model.
     """
+    if "covariances" in run.record:  # of a model that comes with the project, without its validation text
+        return run.record["covariances"]
     if run.model not in _COVARIANCES:
         run.model.eval()
         with collected_moments(run.model) as found:

@@ -340,6 +340,14 @@ class Task(ABC, Generic[CorpusT]):
             DataError: the test set has none.
         """
 
+    def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
+        """The first examples of the test set as one would type them in: text, second text, and reference if any."""
+        return [(*self.example_text(run), None)]
+
+    def unknown_words(self, run: Run, text: str) -> list[str]:
+        """The words of a typed text that the model does not know; none where it reads pieces down to single bytes."""
+        return []
+
     def expect_output(self, run: Run, batch: Any) -> Any:
         """An example batch in which the model's own output (or the text, see ``predicts_text``) is to be predicted.
 

@@ -26,7 +26,7 @@ from headdiv.companion.data.corpora.qa import QACorpus, QASplit, load_qa, make_q
 from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers.squad import Question
 from headdiv.companion.data.tokenization.spans import tokenise_with_offsets
-from headdiv.companion.models.batching import Batch, Pairs, batch_numbers
+from headdiv.companion.models.batching import UNKNOWN, Batch, Pairs, batch_numbers
 from headdiv.companion.models.transformer import ModuleFactory, Transformer
 from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel, Run, Score
 from headdiv.companion.tasks.run_config import RunConfig
@@ -178,6 +178,15 @@ class QuestionAnswering(PairTask[QACorpus]):
         """The test set's first passage and question."""
         asked = run.corpus.test.questions[0]
         return asked.context, asked.question
+
+    def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
+        return [(asked.context, asked.question, asked.answers[0].text) for asked in run.corpus.test.questions[:count]]
+
+    def unknown_words(self, run: Run, text: str) -> list[str]:
+        """Those of a passage."""
+        data, vocabulary = run.config.data, run.corpus.vocabulary
+        words = list(dict.fromkeys(tokenise_with_offsets(text, data.lowercase).words[: data.context_words]))
+        return [word for word, index in zip(words, vocabulary.encode(words), strict=True) if index == UNKNOWN]
 
     def expect_output(self, run: Run, batch: Batch) -> Batch:
         """See `Task`: the likeliest span that is allowed."""

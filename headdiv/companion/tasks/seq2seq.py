@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headdiv.companion.data.corpora.seq2seq import Corpus, word_rules
 from headdiv.companion.data.tokenization.words import SPACE, detokenize, tokenize
-from headdiv.companion.models.batching import BEGIN, END, UNKNOWN_WORD, Batch, Pairs, batch_numbers, make_batch
+from headdiv.companion.models.batching import BEGIN, END, UNKNOWN, UNKNOWN_WORD, Batch, Pairs, batch_numbers, make_batch
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.transformer import ModuleFactory, Transformer
@@ -199,13 +199,21 @@ class Seq2Seq(PairTask[Corpus]):
     def _translated(self, run: Run, sources: Sequence[np.ndarray]) -> list[list[int]]:
         return translate(run.model, sources, run.config.decode, run.device)
 
-    def _indices(self, run: Run, text: str, side: str) -> np.ndarray:
-        """A typed text of the source's or the target's side as word indices."""
+    def _words(self, run: Run, text: str, side: str) -> list[str]:
+        """A typed text of the source's or the target's side as words."""
         data, limit = run.config.data, getattr(self, f"{side}_limit")
         if limit:  # as the corpus is read
             text = " ".join(text.split())
         words = tokenize(text, getattr(data, side, "en"), **word_rules(data))
-        return run.corpus.encode(words[: getattr(data, limit)] if limit else words, side)
+        return words[: getattr(data, limit)] if limit else words
+
+    def _indices(self, run: Run, text: str, side: str) -> np.ndarray:
+        return run.corpus.encode(self._words(run, text, side), side)
+
+    def unknown_words(self, run: Run, text: str) -> list[str]:
+        """Those of a source with an unknown piece."""
+        words = dict.fromkeys(self._words(run, text, "source"))
+        return [word for word in words if (run.corpus.encode([word], "source") == UNKNOWN).any()]
 
     def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """The output for one source; ``second`` is not read."""
@@ -225,6 +233,9 @@ class Seq2Seq(PairTask[Corpus]):
     def example_text(self, run: Run) -> tuple[str, str | None]:
         """The first source of the test set."""
         return run.corpus.test.text[0][0], None
+
+    def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
+        return [(source, None, target) for source, target in run.corpus.test.text[:count]]
 
     def references(self, run: Run) -> list[str]:
         """The test set's targets as they are scored against."""
