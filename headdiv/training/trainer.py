@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -220,7 +221,7 @@ class Trainer:
         with torch.no_grad():
             found = self.validate(self.model) if self.validate else {}
             more = self.measure(self.model) if self.measure else {}
-        point |= more
+        point |= json.loads(json.dumps(dict(more)))  # as a checkpoint gives it back
         if self.config.patience and "validation_nll" not in found:
             raise TrainingError(NO_VALIDATION)
         scores = {key: float(value) for key, value in found.items()}
