@@ -62,11 +62,10 @@ def this_repository():
         yield
 
 
-def displays(name, profile):
+def displays(name):
     """What each display of stored results gives, by the table or figure that it asks for."""
     names = {"companion": companion}
     exec(parameters(name), names)
-    names["profile"] = profile or names["profile"]
     calls = (node for _, source in cells(name) for node in ast.walk(ast.parse(source.replace("%matplotlib", "#"))))
     return {
         next(one.value for one in call.args if isinstance(one, ast.Constant)): eval(ast.unparse(call), names)
@@ -75,13 +74,13 @@ def displays(name, profile):
     }
 
 
-@pytest.mark.parametrize(("name", "profile"), WITH_PROFILES)
-def test_every_display_is_made_or_is_a_line_of_what_is_not_stored(name, profile):
-    shown = displays(name, profile)
+@pytest.mark.parametrize("name", COMPANIONS)
+def test_every_display_is_made_or_is_a_line_of_what_is_not_stored(name):
+    """Of the best that is stored; `test_a_companion_executes_with_every_profile_that_it_names` has the rest."""
+    shown = displays(name)
     lines = {what for what, one in shown.items() if isinstance(one, Markdown) and re.fullmatch(r"\*.*\*", one.data)}
     assert shown
-    if profile is None:
-        assert lines == NOTHING_STORED.get(name, set())
+    assert lines == NOTHING_STORED.get(name, set())
 
 
 @pytest.mark.slow
