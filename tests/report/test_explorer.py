@@ -18,11 +18,11 @@ from headdiv.companion.models.batching import END
 from headdiv.companion.report.explorer_view import (
     MEASURES,
     View,
+    available_runs,
     clustered,
     components,
     masking,
     similarity,
-    there_are,
     view_of,
 )
 from headdiv.companion.tasks import TASKS
@@ -49,12 +49,12 @@ def log_probabilities(run, batch, dim=-1):
 
 
 def test_only_what_is_trained_here_is_a_run(finished):
-    labels = [config.label for config in there_are("tiny")]
+    labels = [config.label for config in available_runs("tiny")]
     assert labels == ["deacon/translation baseline seed 1", "deacon/translation direct-8 seed 1"]
-    assert [config.variant for config in there_are("tiny", "deacon/translation", "direct-8", 1)] == ["direct-8"]
-    assert [config.variant for config in there_are("tiny", variant="baseline")] == ["baseline"]
+    assert [config.variant for config in available_runs("tiny", "deacon/translation", "direct-8", 1)] == ["direct-8"]
+    assert [config.variant for config in available_runs("tiny", variant="baseline")] == ["baseline"]
     (run_folder(Runs("tiny").all()[0]) / "training.json").unlink()
-    assert [config.variant for config in there_are("tiny")] == ["direct-8"]
+    assert [config.variant for config in available_runs("tiny")] == ["direct-8"]
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_only_what_is_trained_here_is_a_run(finished):
     ],
 )
 def test_a_run_that_the_profile_lacks_is_named(finished, asked, sentence):
-    assert sentence_of(ConfigError, there_are, "tiny", **asked) == f"profile tiny: {sentence}"
+    assert sentence_of(ConfigError, available_runs, "tiny", **asked) == f"profile tiny: {sentence}"
 
 
 def test_a_view_is_of_a_head_that_there_is(run):

@@ -17,7 +17,7 @@ from headdiv.companion.commands import run_command
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.shipped import PROFILE
 from headdiv.companion.report.explorer_panels import WEIGHTS, draw_views
-from headdiv.companion.report.explorer_view import MEASURES, View, load, there_are, view_of
+from headdiv.companion.report.explorer_view import MEASURES, View, available_runs, load, view_of
 from headdiv.companion.report.formats import shortened
 from headdiv.companion.report.groups import place_name
 from headdiv.companion.report.plotting import ORANGE
@@ -66,17 +66,17 @@ def explore(
         ConfigError: no such profile, or it has no such run.
         DataError: the model has no such place or head.
     """
-    configs = there_are(profile, experiment, variant, seed)
+    configs = available_runs(profile, experiment, variant, seed)
     if not configs:
         first = Runs(profile).of(experiment, variant, seed)[0]
         command = run_command("train", first.experiment, first.variant, first.seed, profile)
         return Markdown(f"*Profile {profile} has no such trained run on this machine; `{command}` trains one.*")
     config = min(configs, key=lambda config: not any(issubclass(cls, Deacon) for cls in method_classes(config.method)))
-    shown = [config, *(there_are(profile, config.experiment, beside, config.seed)[:1] if beside else [])]
+    shown = [config, *(available_runs(profile, config.experiment, beside, config.seed)[:1] if beside else [])]
     views = [view_of(load(config), text, other, place, head) for config in shown]
     if not progress.interactive():
         return draw_views(views, measure)
-    _show_controls(there_are(profile), shown, views[0], text, other or "", measure)
+    _show_controls(available_runs(profile), shown, views[0], text, other or "", measure)
     return None
 
 

@@ -36,7 +36,7 @@ from headdiv.nn.records import record_heads
 # ---- which runs there are
 
 
-def there_are(
+def available_runs(
     profile: str, experiment: str | None = None, variant: str | None = None, seed: int | None = None
 ) -> list[RunConfig]:
     """The runs of a profile whose trained model is on this machine, in the profile's order; equal trainings once.
@@ -105,9 +105,14 @@ class View:
         """The text as a batch of one example; searched for the model's own output once."""
         return self.run.task.example_batch(self.run, self.text, self.other)
 
+    @cached_property
+    def maps(self) -> dict[str, AttentionMap]:
+        """Of every module, from one forward pass."""
+        return maps_of(self.run, self.batch)
+
     def attention(self) -> AttentionMap:
         """Of all heads of the module."""
-        return maps_of(self.run, self.batch)[self.place]
+        return self.maps[self.place]
 
 
 def view_of(
