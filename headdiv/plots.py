@@ -91,8 +91,8 @@ def similarity_map(
     if measure not in BY_PAIR:
         raise DataError(f"measure: found {measure!r}, expected one of {', '.join(BY_PAIR)}")
     if not isinstance(found, Tensor | np.ndarray):
-        records = [record for record in found if place in (None, record.spec.place)]
-        if len(there := {record.spec.place for record in records}) != 1:
+        records = [record for record in found if place in (None, record.spec.name)]
+        if len(there := {record.spec.name for record in records}) != 1:
             raise DataError(f"place: found {place!r}, which is not one module ({', '.join(sorted(there)) or 'none'})")
         for record in records:
             _must_have_weights(record)
@@ -256,7 +256,7 @@ def _weights(record: HeadRecord, head: int, sentence: int) -> tuple[np.ndarray, 
     B, H = found.weights.shape[:2]
     if not (1 <= head <= H and 0 <= sentence < B):
         raise DataError(
-            f"{record.spec.place}: found head {head} of sentence {sentence}, expected 1 to {H} of 0 to {B - 1}"
+            f"{record.spec.name}: found head {head} of sentence {sentence}, expected 1 to {H} of 0 to {B - 1}"
         )
     N, S = int(found.queries[sentence].sum()), int(found.keys[sentence].sum())
     return found.weights[sentence, head - 1, :N, :S].detach().float().cpu().numpy(), N, S
@@ -278,4 +278,4 @@ def _two_lists(tokens: Any) -> tuple[list[str], list[str]]:
 
 def _must_have_weights(record: HeadRecord) -> None:
     if record.weights is None:
-        raise DataError(f"{record.spec.place}: recorded without attention weights; expected weights=True")
+        raise DataError(f"{record.spec.name}: recorded without attention weights; expected weights=True")

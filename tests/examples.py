@@ -8,7 +8,7 @@ from headdiv.companion.models.batching import Pairs, make_batch
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.methods import check_method, make_method
-from headdiv.nn.packing import AttentionLayout, attention_mask, lay_out
+from headdiv.nn.packing import AttentionLayout, attention_mask, pack
 from headdiv.nn.records import HeadRecord, record_heads
 from headdiv.nn.sizes import AttentionSpec, ModelConfig
 
@@ -132,7 +132,7 @@ def heads_by_sentence(model, pairs):
 
 def record_of(weights, values, outputs):
     """A record of one sentence: A (H, N, S), V (H, S, K), O (H, N, K)."""
-    queries, keys = (lay_out([x.shape[1]], [[0]]) for x in (outputs, values))
+    queries, keys = (pack([x.shape[1]], [[0]]) for x in (outputs, values))
     layout = AttentionLayout(queries, keys, attention_mask(queries, keys))
     spec = AttentionSpec("cross", 0, values.shape[0] * values.shape[2], values.shape[0])
     return HeadRecord(spec, layout, weights[None], values.transpose(0, 1), outputs.transpose(0, 1))

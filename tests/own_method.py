@@ -69,7 +69,7 @@ class MultiQuery(Method):
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         """The length of every module's query weights."""
-        return {"query_norms": {module.spec.place: module.query.weight.norm().item() for module in _modules(model)}}
+        return {"query_norms": {module.spec.name: module.query.weight.norm().item() for module in _modules(model)}}
 
 
 def _modules(model: nn.Module) -> list[MultiQueryAttention]:

@@ -5,7 +5,7 @@ import math
 import torch
 
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import AttentionLayout, assign_windows, attention_mask, lay_out
+from headdiv.nn.packing import AttentionLayout, assign_windows, attention_mask, pack
 from headdiv.nn.sizes import AttentionSpec
 
 D, H, K = 6, 2, 3
@@ -31,13 +31,13 @@ def sentences(seed, lengths):
     return [random(seed + i, length, D) for i, length in enumerate(lengths)]
 
 
-def pack(queries, keys, kind, width):
+def packed_rows(queries, keys, kind, width):
     """Rows of both sides in the windows' order, their layout, and that order. Self-attention has no ``keys``."""
     n = [len(q) for q in queries]
     s = [len(k) for k in keys] if kind == "cross" else n
     windows = assign_windows(n, s, width=width)
     order = [i for window in windows for i in window]
-    q, k = lay_out(n, windows), lay_out(s, windows)
+    q, k = pack(n, windows), pack(s, windows)
     layout = AttentionLayout(q, k, attention_mask(q, k, causal=kind == "decoder"))
     x = torch.cat([queries[i] for i in order])
     memory = torch.cat([keys[i] for i in order]) if kind == "cross" else None
@@ -45,7 +45,7 @@ def pack(queries, keys, kind, width):
 
 
 def unpack(rows, layout, order):
-    """Back to a list of sentences as they were before `pack`."""
+    """Back to a list of sentences as they were before `packed_rows`."""
     parts = rows.split(layout.queries.lengths.tolist())
     return [parts[order.index(i)] for i in range(len(order))]
 
@@ -84,7 +84,7 @@ def with_gradients(module, x, memory, run):
 
 def run_packed(module, kind, width):
     def run(queries, keys):
-        x, memory, layout, order = pack(queries, keys, kind, width)
+        x, memory, layout, order = packed_rows(queries, keys, kind, width)
         return unpack(module(x, memory, layout), layout, order)
 
     return run

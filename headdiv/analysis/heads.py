@@ -158,7 +158,7 @@ class ModelHeads:
 
         It is called as ``edit(outputs, queries)``, with the layout that says which token each row is.
         """
-        modules = {module.spec.place: module for module in self.modules}
+        modules = {module.spec.name: module for module in self.modules}
         if unknown := [place for place in edits if place not in modules]:
             raise DataError(f"the model has no attention {unknown[0]!r}; there are: {', '.join(modules)}")
         with uncompiled(), contextlib.ExitStack() as stack:
@@ -258,7 +258,7 @@ class ModelHeads:
                 linear output projection. The model is then unchanged.
         """
         kept = {place: mask.nonzero().flatten() for place, mask in masks_without(self.model, gone).items()}
-        modules = {module.spec.place: module for module in self.modules if module.spec.place in kept}
+        modules = {module.spec.name: module for module in self.modules if module.spec.name in kept}
         for place, module in modules.items():
             plain = type(module) is MultiHeadAttention and type(module.before_output) in (type(None), *IDENTITIES)
             if not (plain and {type(module.in_projection), type(module.output)} <= {*LINEAR}):
@@ -349,7 +349,7 @@ def head_table(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> pd.Data
         columns = {name: getattr(measured, name) for name in BY_HEAD} | means
         for head in range(spec.heads):
             row = {name: float(column[head]) for name, column in columns.items()}
-            rows.append({"module": spec.place, "head": head + 1, **row})
+            rows.append({"module": spec.name, "head": head + 1, **row})
     return pd.DataFrame(rows).set_index(["module", "head"])
 
 

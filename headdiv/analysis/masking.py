@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from headdiv.core import progress
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import uncompiled
-from headdiv.nn.records import HeadModule, attention_modules, keyed_by_place
+from headdiv.nn.records import HeadModule, attention_modules, by_name
 
 Masks = Mapping[str, Sequence[float] | Tensor]  # by attention module: a number for each head, 0 or 1
 Head = tuple[str, int]  # attention module, number from 1
@@ -46,7 +46,7 @@ def heads_of(model: nn.Module) -> dict[str, int]:
 
 
 def _modules(model: nn.Module) -> dict[str, HeadModule]:
-    return keyed_by_place((module.spec.place, module) for module in attention_modules(model))
+    return by_name((module.spec.name, module) for module in attention_modules(model))
 
 
 @contextlib.contextmanager

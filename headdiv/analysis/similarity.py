@@ -254,7 +254,7 @@ def pooled_sums(
         for record in seen.records:
             special, spec = seen.special_tokens, record.spec
             with full_precision(record.outputs):
-                sums = sums_of(words_of(record, *special.get(spec.place, special.get(spec.kind, (None, None)))))
+                sums = sums_of(words_of(record, *special.get(spec.name, special.get(spec.kind, (None, None)))))
             if record.spec in found:
                 sums = {name: value + sums[name] for name, value in found[record.spec].items()}
             found[record.spec] = sums
@@ -360,7 +360,7 @@ def between_heads(matrix: Tensor) -> float:
 def by_place(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> dict[str, dict[str, Any]]:
     """Measures as JSON, by place ("encoder 1", "cross 2"), with six decimals."""
     return {
-        spec.place: {
+        spec.name: {
             "queries": measured.queries,
             **{name: _rounded(getattr(measured, name).tolist()) for name in (*BY_HEAD, *BY_PAIR)},
             "effective_rank": _rounded(measured.effective_rank),

@@ -40,7 +40,7 @@ from headdiv.methods.head_scale import unused_scale
 from headdiv.methods.registry import register
 from headdiv.nn.batch_norm import BatchNorm, normalisation, scale_and_shift
 from headdiv.nn.linear import Linear, linear, weight_is_all
-from headdiv.nn.records import attention_modules, keyed_by_place
+from headdiv.nn.records import attention_modules, by_name
 from headdiv.nn.sizes import AttentionSpec, Normalisation, Sizes
 
 Architecture = Literal["direct", "average", "nonlinear"]
@@ -332,7 +332,7 @@ def covariances(layers: list[PCAOutput]) -> Tensor:
     for layer in layers:
         if layer.inputs.moments is None:
             raise TrainingError(
-                f"{layer.spec.place}: DEACON needs a forward pass in training mode, found none; call model.train()"
+                f"{layer.spec.name}: DEACON needs a forward pass in training mode, found none; call model.train()"
             )
     numbers, means, C = zip(*(layer.inputs.moments for layer in layers), strict=True)
     if distributed.world() == 1:
@@ -362,7 +362,7 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
     try:
         yield by_place
         by_place.update(
-            keyed_by_place((layer.spec.place, layer.inputs.collected) for layer in layers if layer.inputs.collected[0])
+            by_name((layer.spec.name, layer.inputs.collected) for layer in layers if layer.inputs.collected[0])
         )
     finally:
         for layer in layers:
@@ -386,7 +386,7 @@ def pca_weights(model: nn.Module) -> dict[str, dict[str, Any]]:
         w = layer.w.detach().double().cpu()
         cosines = column_cosines(w)
         result[name.removesuffix(".output")] = {
-            "place": layer.spec.place,
+            "place": layer.spec.name,
             "cosines": [[round(value, 6) for value in row] for row in cosines.tolist()],
             "mean_absolute_cosine": mean_off_diagonal(cosines),
             "mean_absolute_correlation": mean_off_diagonal(column_correlations(w)),

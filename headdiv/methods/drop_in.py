@@ -140,7 +140,7 @@ class MultiheadAttention(nn.Module):
         made = MADE.setdefault(method, Counter())
         place = made[kind] if layer is None else layer
         self.attention = method.attention(AttentionSpec(kind, place, embed_dim, num_heads, bias))
-        self.attention.built_by, self.attention.numbered = method, layer is not None
+        self.attention.method, self.attention.numbered = method, layer is not None
         made[kind] += layer is None
         if isinstance(self.attention, MultiHeadAttention):
             _initialise(self.attention)

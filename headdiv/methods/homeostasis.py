@@ -36,7 +36,7 @@ from headdiv.methods.base import AttentionHook, Method, ValidationSplit
 from headdiv.methods.kwta import HIGHEST, LOWEST, Interpretation, boost, keep_probabilities, sampled, survivors, winners
 from headdiv.methods.registry import register
 from headdiv.nn.dropout import Dropout
-from headdiv.nn.records import attention_modules, keyed_by_place
+from headdiv.nn.records import attention_modules, by_name
 from headdiv.nn.sizes import AttentionSpec, BlockSpec, Kind, Sizes
 
 Mechanism = Literal["none", "dropout", "kwta", "rfb-kwta", "smart"]
@@ -252,7 +252,7 @@ class Homeostasis(Method):
         """
         attention_modules(model)  # numbers copies of a layer
         result = {}
-        for place, layer in keyed_by_place((layer.spec.place, layer) for layer in inhibitions(model)).items():
+        for place, layer in by_name((layer.spec.name, layer) for layer in inhibitions(model)).items():
             if layer.shares is not None:
                 rows = [[round(share, 4) for share in group] for group in layer.shares.tolist()]
                 result[place] = {"mechanism": layer.mechanism, "s": layer.s, "shares": rows}

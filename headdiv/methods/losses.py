@@ -81,7 +81,7 @@ class HeadLoss(Method, ABC):
             for record in chosen:
                 if record.weights is None:
                     raise TrainingError(
-                        f"records: found none of the attention weights of {record.spec.place}, which the method "
+                        f"records: found none of the attention weights of {record.spec.name}, which the method "
                         "compares; expected record_heads(model, weights=True)"
                     )
         total = 0.0

@@ -28,7 +28,7 @@ from headdiv.core.precision import at_least_float32
 from headdiv.methods.base import Method, ValidationSplit, groups, of_kinds
 from headdiv.methods.registry import register
 from headdiv.nn.linear import WeightAndBias, linear
-from headdiv.nn.records import HeadRecord, attention_modules, keyed_by_place
+from headdiv.nn.records import HeadRecord, attention_modules, by_name
 from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind
 
 
@@ -156,7 +156,7 @@ class Mixing(Method):
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         """Every Alphas matrix and its nuclear norm, for Figures 3 and 4."""
         result = {}
-        for place, layer in keyed_by_place((layer.spec.place, layer) for layer in self.layers(model)).items():
+        for place, layer in by_name((layer.spec.name, layer) for layer in self.layers(model)).items():
             alphas = layer.alphas.detach().double().cpu()
             result[place] = {
                 "alphas": [[round(value, 6) for value in row] for row in alphas.tolist()],

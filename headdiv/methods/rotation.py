@@ -225,7 +225,7 @@ class DynamicRotation(SwappingMethod):
             by_spec = {spec: [0.0] * spec.heads for spec in specs}
         else:
             found = dict(measure_heads(end.observe(), end.model))
-            if unseen := [spec.place for spec in specs if not found[spec].queries]:
+            if unseen := [spec.name for spec in specs if not found[spec].queries]:
                 raise TrainingError(
                     f"observe: found no words for the heads of {', '.join(unseen)}; expected a function that yields "
                     "held-out batches anew in every call, not what is left of one generator"

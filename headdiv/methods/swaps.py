@@ -13,7 +13,7 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.projections import must_be_merged
-from headdiv.nn.records import attention_modules, keyed_by_place
+from headdiv.nn.records import attention_modules, by_name
 from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind, LMConfig, ModelConfig, Sizes
 
 
@@ -108,17 +108,15 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
             weight and bias, or the optimiser has a state for only one of them. Nothing is swapped then.
         DataError: two modules share a place.
     """
-    modules = keyed_by_place((module.spec.place, module) for module in ordinary_modules(model))
+    modules = by_name((module.spec.name, module) for module in ordinary_modules(model))
     known = optimiser.state if optimiser is not None else {}
     pairs = [(_at(modules, kind, one.layer), _at(modules, kind, other.layer)) for kind, one, other in swaps]
     for (_, one, other), (first, second) in zip(swaps, pairs, strict=True):
-        both = f"heads of {first.spec.place} and {second.spec.place} are to be swapped, and"
+        both = f"heads of {first.spec.name} and {second.spec.name} are to be swapped, and"
         for module, head in ((first, one.head), (second, other.head)):
             if not 0 <= head < module.spec.heads:
-                raise TrainingError(
-                    f"{both} {module.spec.place} has {module.spec.heads} heads, found number {head + 1}"
-                )
-            must_be_merged(f"{both} the projection of {module.spec.place}", module.in_projection, TrainingError)
+                raise TrainingError(f"{both} {module.spec.name} has {module.spec.heads} heads, found number {head + 1}")
+            must_be_merged(f"{both} the projection of {module.spec.name}", module.in_projection, TrainingError)
         if _shapes(first) != _shapes(second):
             raise TrainingError(
                 f"{both} their projections are {_shown(first)} and {_shown(second)}; expected heads of one width, and "

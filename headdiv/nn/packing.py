@@ -36,7 +36,7 @@ class PackedLayout:
     sentences: Tensor  # (R, N) number of the slot's sentence; −1 where it is empty
     full: bool  # no slot is empty and slots are in row order: windows are a view of the rows
     longest: int  # tokens of the longest sentence (of `padded_side`, the width): asking a GPU means waiting
-    gaps: bool = False  # a sentence has no token; known of `lay_out`
+    gaps: bool = False  # a sentence has no token; known of `pack`
 
     @property
     def tokens(self) -> int:
@@ -161,7 +161,7 @@ def assign_windows(*lengths: Sequence[int], width: int = 48) -> list[list[int]]:
     return windows
 
 
-def lay_out(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> PackedLayout:
+def pack(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> PackedLayout:
     """Rows and slots of one side. Rows follow the windows, so sentence order is that of ``windows``, flattened."""
     lengths_in_order = np.array([lengths[i] for window in windows for i in window], dtype=np.int64)
     filled = np.array([sum(lengths[i] for i in window) for window in windows], dtype=np.int64)

@@ -80,7 +80,7 @@ class HeadModule(nn.Module):
     In each forward pass the module gives what its heads put out to `record`, and goes on with what that returns.
     """
 
-    built_by: Any = None  # the method that made it; None where that is not known
+    method: Any = None  # the method that made it; None where that is not known
     numbered = True  # whether its layer was given; where not, `attention_modules` numbers modules that share one
     gave_weights = False  # whether `needs_weights` was true in the last pass
 
@@ -165,7 +165,7 @@ class HeadModule(nn.Module):
             shape, outputs = outputs.shape, edit(outputs, queries)
             if not isinstance(outputs, Tensor) or outputs.shape != shape:
                 found = f"the shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"{outputs!r:.80}"
-                raise DataError(f"{self.spec.place}: an edit returned {found}, expected (T, H, K) = {tuple(shape)}")
+                raise DataError(f"{self.spec.name}: an edit returned {found}, expected (T, H, K) = {tuple(shape)}")
         return outputs
 
     def masked(self, outputs: Tensor) -> Tensor:
@@ -180,7 +180,7 @@ def attention_modules(model: nn.Module) -> list[HeadModule]:
     return numbered(list(active_modules(model, HeadModule).values()))
 
 
-def keyed_by_place(found: Iterable[tuple[str, Found]]) -> dict[str, Found]:
+def by_name(found: Iterable[tuple[str, Found]]) -> dict[str, Found]:
     """Values that belong to attention modules, keyed by place; a DataError where two share a place."""
     keyed: dict[str, Found] = {}
     for place, one in found:

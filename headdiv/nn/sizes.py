@@ -33,7 +33,7 @@ class AttentionSpec:
         return self.width or self.d_model // self.heads
 
     @property
-    def place(self) -> str:
+    def name(self) -> str:
         """Its name in results: "encoder 1", "decoder 2", "cross 1"."""
         return f"{self.kind} {self.layer + 1}"
 
@@ -47,7 +47,7 @@ class BlockSpec:
     d_model: int  # D
 
     @property
-    def place(self) -> str:
+    def name(self) -> str:
         """Its name in results: "encoder block 1"."""
         return f"{self.stack} block {self.layer + 1}"
 

@@ -88,7 +88,7 @@ class AttachedHeads(HeadModule):
 
     def query_side(self) -> PackedLayout:
         """The queries' real tokens, while the model runs."""
-        return self.inputs.sides_of(self.spec.place)[0]
+        return self.inputs.sides_of(self.spec.name)[0]
 
     # ---- hooks
 
@@ -110,10 +110,10 @@ class AttachedHeads(HeadModule):
 
     def _begin(self, module: nn.Module, _: Any) -> None:
         redirect(module.config)
-        self.inputs.passes.pop(self.spec.place, None)
+        self.inputs.passes.pop(self.spec.name, None)
 
     def _check(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.spec.place not in self.inputs.passes:
+        if self.spec.name not in self.inputs.passes:
             raise DataError(f"{self._where}: its attention did not run through transformers' table of functions")
         if self.expected is not None:
             read, expected = (*args, *kwargs.values())[0].detach().flatten(), self.expected.flatten()
@@ -126,7 +126,7 @@ class AttachedHeads(HeadModule):
 
     @property
     def _where(self) -> str:
-        return f"{self.spec.place} ({type(self.projections.module).__name__})"
+        return f"{self.spec.name} ({type(self.projections.module).__name__})"
 
     def attend(
         self,
@@ -144,7 +144,7 @@ class AttachedHeads(HeadModule):
         Raises:
             DataError: the module runs attention more than once, or heads are recorded with a mask of an unknown form.
         """
-        if self.spec.place in self.inputs.passes:
+        if self.spec.name in self.inputs.passes:
             raise DataError(f"{self._where}: its attention runs more than once in a forward pass of the module")
         module = self.projections.module
         self.inputs.note(self.spec, mask, q, k, is_causal(module, options))
@@ -174,7 +174,7 @@ class AttachedHeads(HeadModule):
     def _record(self, weights: Tensor | None, v: Tensor, outputs: Tensor) -> None:
         B, N, H, K = outputs.shape
         S = v.shape[2]
-        queries, keys = self.inputs.sides_of(self.spec.place)
+        queries, keys = self.inputs.sides_of(self.spec.name)
         values = v.transpose(1, 2).reshape(B * S, H, K)[keys.slots]
         rows = outputs.reshape(B * N, H, K)[queries.slots]
         layout = AttentionLayout(queries, keys, None)

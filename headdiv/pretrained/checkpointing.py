@@ -51,7 +51,7 @@ class Checkpointed:
         outputs = self.original(run, *args)
         own = len(outputs) - 3 * len(first)
         for record, *tensors in zip(first, *(outputs[own + i :: 3] for i in range(3)), strict=True):
-            place = next(each for each in weights if each.spec.place == record.spec.place)
+            place = next(each for each in weights if each.spec.name == record.spec.name)
             place.keep_record(replace(record, **dict(zip(("weights", "values", "outputs"), tensors, strict=True))))
         return outputs[:own] if several else outputs[0]
 

@@ -37,7 +37,7 @@ def attention_of_torch(model: nn.Module) -> list[tuple[str, nn.MultiheadAttentio
         if type(module) is not nn.MultiheadAttention:
             raise DataError(f"{path}: a {kind_of(module)}; expected torch.nn.MultiheadAttention itself")
         must_be_merged(path, module)
-    if theirs and (others := [spec.place for spec, _ in attention_of(model)]):
+    if theirs and (others := [spec.name for spec, _ in attention_of(model)]):
         raise DataError(
             f"{type(model).__name__}: has torch.nn.MultiheadAttention ({theirs[0][0]}) beside transformers' own "
             f"attention ({', '.join(others)}); expected one of the two: a part of the model, such as its text_model"
@@ -104,7 +104,7 @@ def _projections(new: MultiheadAttention) -> dict[str, nn.Module]:
 
 def must_fit_torch(new: MultiheadAttention) -> None:
     """Raise a DataError where torch's own attention has no place for what ours has by now."""
-    place = new.attention.spec.place
+    place = new.attention.spec.name
     if new.num_heads != new.replaced.num_heads:
         raise DataError(
             f"{place}: has {new.num_heads} heads of {new.replaced.num_heads}; expected all of them, since torch's own "

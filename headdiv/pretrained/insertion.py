@@ -121,7 +121,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
         raise
     _replace_watched(plan, attachment.heads)
     for each in plan:
-        each.new.attached.built_by = made
+        each.new.attached.method = made
     if registered is not None:  # a loss of one's own leaves the model as it is
         record(model, "method", {"name": name, **made.options.model_dump(mode="json")})
     return made
@@ -183,7 +183,7 @@ def _replace_watched(plan: list[Replacement], heads: list[AttachedHeads]) -> Non
     """Replace output projections of an attached model, whose hooks belong to what stands there."""
     for each in heads:
         each.unwatch()
-        each.built_by = None
+        each.method = None
     replace(plan)
     for each in heads:
         each.watch()
@@ -239,10 +239,10 @@ def _inserted_output(each: AttachedHeads, method: Method) -> InsertedOutput:
     hooks, old = method.options.hooks_for(each.spec.kind), each.projections.output
     if not is_plain(old):
         raise DataError(
-            f"{each.spec.place}: the method needs an output projection that is a plain Linear of torch.nn, found a "
+            f"{each.spec.name}: the method needs an output projection that is a plain Linear of torch.nn, found a "
             f"{kind_of(old)}: what else it holds would be lost"
         )
-    must_be_merged(f"{each.spec.place}: its output projection", old)
+    must_be_merged(f"{each.spec.name}: its output projection", old)
     stage = None
     if "output_stage" in hooks:
         stage = method.output_stage(each.spec)

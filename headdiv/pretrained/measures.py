@@ -61,7 +61,7 @@ class PretrainedHeads(ModelHeads):
     @property
     def counts(self) -> dict[str, int]:
         """See `ModelHeads`."""
-        return {each.spec.place: each.spec.heads for each in self.modules}
+        return {each.spec.name: each.spec.heads for each in self.modules}
 
     @property
     def modules(self) -> list[AttachedHeads]:
@@ -89,7 +89,7 @@ class PretrainedHeads(ModelHeads):
             )  # another stack has its own inputs
             if special and fits:
                 numbers = torch.as_tensor(special, device=ids[0].device)
-                found[record.spec.place] = tuple(
+                found[record.spec.name] = tuple(
                     torch.isin(each.flatten()[side.slots], numbers) for each, side in zip(ids, sides, strict=True)
                 )
         return found

@@ -107,7 +107,7 @@ class Inputs:
 
     def note(self, spec: AttentionSpec, mask: Tensor | None, q: Tensor, k: Tensor, causal: bool) -> None:
         """Attention with these arguments is about to run."""
-        self.passes[spec.place] = now = Pass(spec, mask, (len(q), q.shape[2], k.shape[2]), causal, q.device)
+        self.passes[spec.name] = now = Pass(spec, mask, (len(q), q.shape[2], k.shape[2]), causal, q.device)
         if spec.kind == "decoder":
             self.decoder = now
 
@@ -161,7 +161,7 @@ def real_tokens(now: Pass) -> tuple[Tensor, Tensor]:
     mask = now.mask
     if mask.dim() != 4 or mask.shape[0] not in (1, B) or mask.shape[2] not in (1, N) or mask.shape[3] < S:
         raise DataError(
-            f"{now.spec.place}: its attention is given a mask of shape {tuple(mask.shape)}; expected {(B, 1, N, S)}"
+            f"{now.spec.name}: its attention is given a mask of shape {tuple(mask.shape)}; expected {(B, 1, N, S)}"
         )
     seen = mask if mask.dtype == torch.bool else mask > EXCLUDES
     seen = seen[..., :S].any(1).expand(B, N, S)

@@ -67,7 +67,7 @@ def remove_if_right(model: nn.Module, gone: Mapping[str, Sequence[int]], given: 
             return remove_if_right(model, gone, wide or None)
     with uncompiled(), contextlib.ExitStack() as stack:
         for each in attachment.heads:
-            if numbers := gone.get(each.spec.place):
+            if numbers := gone.get(each.spec.name):
                 mask = torch.ones(each.spec.heads)
                 mask[[number - 1 for number in numbers]] = 0
                 stack.callback(each.mask_heads(mask).remove)
@@ -110,14 +110,14 @@ def _plan(model: nn.Module, gone: Mapping[str, Sequence[int]]) -> list[Change]:
     """What changes where heads are removed; raises as `remove_heads`."""
     changes = []
     for each in attachment_of(model).heads:
-        if numbers := gone.get(each.spec.place):
+        if numbers := gone.get(each.spec.name):
             for projection in (*each.projections.inputs, each.projections.output):
                 if not is_plain(projection):
                     raise DataError(
-                        f"{each.spec.place}: heads cannot be removed from a {kind_of(projection)}; expected a plain "
+                        f"{each.spec.name}: heads cannot be removed from a {kind_of(projection)}; expected a plain "
                         "Linear of torch.nn"
                     )
-                must_be_merged(f"{each.spec.place}: its projection", projection)
+                must_be_merged(f"{each.spec.name}: its projection", projection)
             changes += _cut_module(each, [head for head in range(each.spec.heads) if head + 1 not in numbers])
     return changes
 

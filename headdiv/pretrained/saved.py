@@ -81,7 +81,7 @@ def _change(model: nn.Module, library: Any) -> None:
     methods = [(part, changes(part.config).get("method")) for part in parts.values()]
     for part in parts.values():
         gone = changes(part.config).get("removed", {})
-        attached = {each.spec.place: each for each in attach_heads(part).heads}
+        attached = {each.spec.name: each for each in attach_heads(part).heads}
         left = {place: each.kept or range(each.original) for place, each in attached.items()}
         now = {place: [i for i, head in enumerate(left[place], 1) if head + 1 in gone[place]] for place in gone}
         remove_heads(part, now)

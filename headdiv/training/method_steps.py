@@ -123,7 +123,7 @@ def _refuse_another_method(model: nn.Module, method: Method | None) -> None:
     """
     if method is not None:
         must_be("method", method, Method, "a method that headdiv.make_method returns")
-    inside = [each for module in attention_modules(model) if isinstance(each := module.built_by, Method)]
+    inside = [each for module in attention_modules(model) if isinstance(each := module.method, Method)]
     for each in inside:
         needed = type(each) is not Method and (method is None or _changes_attention(each))
         if needed and not _same(each, method):

@@ -174,7 +174,7 @@ def test_a_heads_output_from_another_run_is_patched_in(made):
     with heads.record() as records:
         plain = rows(heads.run(one))
         another = heads.run(other)
-    own, theirs = (next(r for r in records[start:] if r.spec.place == place) for start in (0, len(records) // 2))
+    own, theirs = (next(r for r in records[start:] if r.spec.name == place) for start in (0, len(records) // 2))
     with heads.patched({(place, head): own.outputs[:, head - 1] for head in range(1, H + 1)}):
         torch.testing.assert_close(rows(heads.run(one)), plain)
     with heads.patched({(place, 2): theirs.outputs[:, 1]}), heads.record() as again:

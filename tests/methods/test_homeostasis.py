@@ -248,11 +248,11 @@ def test_mechanisms_stand_where_they_are_asked_for():
     for kind in ("encoder", "decoder"):
         found = method.attention(AttentionSpec(kind, 2, 12, 3)).output.inhibition
         assert repr(found) == "Inhibition(rfb-kwta, 3×4 units, s=0.5, Q=7)"
-        assert (found.spec.place, found.k) == (f"{kind} 3", 2)
+        assert (found.spec.name, found.k) == (f"{kind} 3", 2)
     assert type(method.attention(AttentionSpec("cross", 2, 12, 3)).output) is Linear
     block = method.block_output(BlockSpec("decoder", 0, 12))
     assert repr(block) == "Inhibition(smart, 1×12 units, s=0.8, Q=5)"
-    assert block.spec.place == "decoder block 1"
+    assert block.spec.name == "decoder block 1"
 
 
 def test_dropout_is_the_projects_own_and_keeps_nothing():

@@ -105,7 +105,7 @@ def test_records_and_masks_have_the_shapes_of_the_slots(options):
     with record_heads(model) as records:
         hidden = model(batch)
     modules = attention_modules(model)
-    assert [record.spec.place for record in records] == [module.spec.place for module in modules]
+    assert [record.spec.name for record in records] == [module.spec.name for module in modules]
     for module, record in zip(modules, records, strict=True):
         H, K = module.head_slots, module.head_width
         (R, N), S = record.layout.queries.sentences.shape, record.layout.keys.sentences.shape[1]

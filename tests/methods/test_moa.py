@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moa_parts import KINDS, MOA, TOP, E, both_sides, build
-from packed import D, K, pack, run_literal, run_packed, sentences, with_gradients
+from packed import D, K, packed_rows, run_literal, run_packed, sentences, with_gradients
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -92,7 +92,7 @@ def test_even_gates_over_all_experts_are_multi_query_attention(kind):
         plain.output.weight.copy_(module.output.weight.flatten(0, 1).T)
         plain.output.bias.zero_()
     queries, memory = both_sides(4, kind)
-    x, context, layout, _ = pack(queries, memory, kind, 8)
+    x, context, layout, _ = packed_rows(queries, memory, kind, 8)
     mixed = heads * (module(x, context, layout) - module.output_bias)
     torch.testing.assert_close(mixed, plain(x, context, layout))
 
@@ -112,7 +112,7 @@ class Counting(TorchDispatchMode):
 def test_more_tokens_slots_or_sentences_are_no_more_operations(kind):
     def calls(module, lengths):
         queries, memory = both_sides(8, kind, lengths)
-        x, context, layout, _ = pack(queries, memory, kind, 8)
+        x, context, layout, _ = packed_rows(queries, memory, kind, 8)
         with Counting() as counted:
             module(x.requires_grad_(), context, layout).sum().backward()
         return counted.calls
@@ -128,7 +128,7 @@ def test_only_chosen_experts_are_computed(kind):
 
     def flops(experts):
         queries, memory = both_sides(8, kind)
-        x, context, layout, _ = pack(queries, memory, kind, 8)
+        x, context, layout, _ = packed_rows(queries, memory, kind, 8)
         with FlopCounterMode(display=False) as counted:
             build(7, kind, experts=experts)(x.requires_grad_(), context, layout).sum().backward()
         return counted.get_total_flops(), len(x)
@@ -144,7 +144,7 @@ def test_only_chosen_experts_are_computed(kind):
 def test_equal_logits_choose_the_first_experts_and_keep_gradients_finite(renormalise):
     module = build(10, renormalise=renormalise)
     torch.nn.init.zeros_(module.router.weight)
-    x, _, layout, _ = pack(sentences(11, [3, 2]), [], "encoder", 5)
+    x, _, layout, _ = packed_rows(sentences(11, [3, 2]), [], "encoder", 5)
     with record_heads(module) as records:
         y = module(x, None, layout)
     assert (records[0].routing.experts == torch.arange(TOP)).all()

@@ -16,7 +16,7 @@ from headdiv.methods import make_method
 from headdiv.methods.drop_head import kept_heads
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.moh import MixtureOfHeads
-from headdiv.nn.packing import AttentionLayout, attention_mask, lay_out
+from headdiv.nn.packing import AttentionLayout, attention_mask, pack
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import AttentionSpec
 
@@ -40,7 +40,7 @@ def module_of(options, seed, layer=1):
 
 def run(module, seed):
     """One sentence's rows x (N, D) and memory (S, D), the output (N, D), and the head record."""
-    queries, keys = lay_out([N], [[0]]), lay_out([S], [[0]])
+    queries, keys = pack([N], [[0]]), pack([S], [[0]])
     layout = AttentionLayout(queries, keys, attention_mask(queries, keys).double())
     x, memory = random(N, D, seed=seed), random(S, D, seed=seed + 1)
     with record_heads(module) as records:

@@ -51,7 +51,7 @@ def test_the_module_is_the_literal_one():
         k, v = module.key_value(x).split(4, dim=-1)
         q = module.query(x).view(-1, 3, 4)
         spec, weights, values, outputs = line[0]
-        assert spec.place == "encoder 1"
+        assert spec.name == "encoder 1"
         for head in range(3):
             A = (q[:, head] @ k.T / 2).softmax(-1)
             torch.testing.assert_close(weights[head], A)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from moa_parts import MOA, TOP, E, build
-from packed import pack, random, randomly, sentences
+from packed import packed_rows, random, randomly, sentences
 
 from headdiv.analysis.similarity import Observed
 from headdiv.methods import make_method
@@ -152,7 +152,7 @@ def test_no_rows_cost_nothing():
 def recorded(seeds, lengths=(3, 2, 4)):
     """Records of a pass through modules of different places, one for each seed."""
     modules = torch.nn.ModuleList([build(seed) for seed in seeds])
-    x, _, layout, _ = pack(sentences(20, lengths), [], "encoder", 6)
+    x, _, layout, _ = packed_rows(sentences(20, lengths), [], "encoder", 6)
     with record_heads(modules, weights=False) as records:
         for module in modules:
             module(x, None, layout)
@@ -260,7 +260,7 @@ def test_statistics_without_words_or_without_routers():
 def batches(read, lengths=(3, 2, 4)):
     """Endlessly the same batch of nine words; ``read`` takes down each."""
     module = build(3)
-    x, _, layout, _ = pack(sentences(20, list(lengths)), [], "encoder", 6)
+    x, _, layout, _ = packed_rows(sentences(20, list(lengths)), [], "encoder", 6)
     with record_heads(module, weights=False) as records:
         module(x, None, layout)
     while True:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packed import D, H, K, build, pack, random, randomly, run_literal, run_packed, sentences, with_gradients
+from packed import D, H, K, build, packed_rows, random, randomly, run_literal, run_packed, sentences, with_gradients
 from torch import nn
 from torch.nn import functional as F
 
@@ -13,7 +13,7 @@ from headdiv.nn import packing
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dot_product import into_windows, out_of_windows
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import MASKED, AttentionLayout, lay_out, pad_rows
+from headdiv.nn.packing import MASKED, AttentionLayout, pack, pad_rows
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import AttentionSpec
 
@@ -51,7 +51,7 @@ def test_wide_windows_give_what_the_literal_one_gives(kind, width, monkeypatch):
 
 def test_the_limit_is_on_the_weights_of_a_window():
     for n, s, wide in ((2, 3, False), (7, 3, True), (3, 7, True)):
-        q, k = (lay_out([length], [[0]]) for length in (n, s))
+        q, k = (pack([length], [[0]]) for length in (n, s))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(packing, "WIDE", 20)
             assert AttentionLayout(q, k, None).wide is wide
@@ -61,7 +61,7 @@ def test_the_limit_is_on_the_weights_of_a_window():
 def test_without_a_mask_every_slot_sees_itself_and_earlier_ones(wide, monkeypatch):
     monkeypatch.setattr(packing, "WIDE", 0 if wide else 100)
     module, x = build(33, "decoder"), sentences(34, [4, 4])
-    rows, _, layout, _ = pack(x, [], "decoder", 1)
+    rows, _, layout, _ = packed_rows(x, [], "decoder", 1)
     implied = AttentionLayout(layout.queries, layout.keys, None)
     assert torch.equal(implied.written_out(), layout.mask)
     assert layout.written_out() is layout.mask
@@ -77,7 +77,7 @@ def test_without_a_mask_every_slot_sees_itself_and_earlier_ones(wide, monkeypatc
 
 def test_extreme_scores_stay_finite_and_hidden():
     module = build(9)
-    x, _, layout, _ = pack([100 * s for s in sentences(10, [3, 2])], [], "encoder", 5)
+    x, _, layout, _ = packed_rows([100 * s for s in sentences(10, [3, 2])], [], "encoder", 5)
     with record_heads(module) as records:
         module(x, None, layout)
     assert records[0].weights.isfinite().all()
@@ -90,7 +90,7 @@ def test_extreme_scores_stay_finite_and_hidden():
 def test_records_hold_the_heads_and_change_nothing():
     modules = nn.ModuleList([build(11), build(12, "cross")])
     queries, keys = sentences(13, [3, 1, 4]), sentences(40, [2, 5, 2])
-    (x, _, own, _), (y, memory, cross, _) = (pack(queries, keys, kind, 6) for kind in ("encoder", "cross"))
+    (x, _, own, _), (y, memory, cross, _) = (packed_rows(queries, keys, kind, 6) for kind in ("encoder", "cross"))
     plain = modules[0](x, None, own), modules[1](y, memory, cross)
     with record_heads(modules) as records:
         recorded = modules[0](x, None, own), modules[1](y, memory, cross)
@@ -152,7 +152,7 @@ def test_what_stands_in_front_of_the_output_reads_masked_heads():
     before, read = nn.Identity(), []
     before.register_forward_hook(lambda module, inputs, output: read.append(inputs[0]))
     module = randomly(16, MultiHeadAttention(AttentionSpec("encoder", 0, D, H), before_output=before))
-    x, _, layout, _ = pack(sentences(17, [3, 2]), [], "encoder", 5)
+    x, _, layout, _ = packed_rows(sentences(17, [3, 2]), [], "encoder", 5)
     handle = module.mask_heads(torch.tensor([0.0, 0.5]))
     module(x, None, layout)
     handle.remove()
@@ -166,7 +166,7 @@ def test_what_stands_in_front_of_the_output_reads_masked_heads():
 def test_steps_over_memory_are_the_pass_over_memory():
     module = build(19, "cross")
     queries, keys = sentences(20, [2, 2, 2]), sentences(50, [4, 1, 3])
-    rows, memory, layout, _ = pack(queries, keys, "cross", 1)
+    rows, memory, layout, _ = packed_rows(queries, keys, "cross", 1)
     expected = pad_rows(module(rows, memory, layout), layout.queries)
     empty = torch.arange(4) >= layout.keys.lengths[:, None]
     mask = torch.zeros(3, 4, dtype=torch.float64).masked_fill(empty, MASKED)
@@ -189,7 +189,7 @@ def test_lines_go_on_from_any_others_and_texts_without_one_give_up_their_slots()
         lines.advance()
         found = [module.step(x, state.layers[0][kind]) for kind, module in (("decoder", own), ("cross", cross))]
         for number, (text, past) in enumerate(pasts):
-            rows, _, layout, _ = pack([torch.stack(past)], [], "decoder", 1)
+            rows, _, layout, _ = packed_rows([torch.stack(past)], [], "decoder", 1)
             torch.testing.assert_close(found[0][number], own(rows, None, layout)[-1])
             alone = BeamState(1, 1, 1, like=memory)
             cache = cross.cross_cache(alone, memory[text : text + 1], mask[text : text + 1])

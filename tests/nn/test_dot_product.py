@@ -11,14 +11,14 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headdiv.nn import packing
 from headdiv.nn.dot_product import ScaledDotProduct, dot_product, into_windows, out_of_windows
-from headdiv.nn.packing import AttentionLayout, assign_windows, attention_mask, lay_out
+from headdiv.nn.packing import AttentionLayout, assign_windows, attention_mask, pack
 
 EVERY = [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.CUDNN_ATTENTION]
 
 
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5), width=st.integers(1, 12))
 def test_windows_hold_the_rows_slot_by_slot(lengths, width):
-    side = lay_out(lengths, assign_windows(lengths, width=width))
+    side = pack(lengths, assign_windows(lengths, width=width))
     x = random(1, side.tokens, 3 * H * K)
     parts = into_windows(x, side, 3, H)
     for part, window in enumerate(parts):
@@ -61,7 +61,7 @@ def test_a_gpu_computes_windows_of_changing_shape_without_cudnn(lengths, device,
     monkeypatch.setattr(
         F, "scaled_dot_product_attention", lambda q, *_, **more: seen.append(flags.cudnn_sdp_enabled()) or q
     )
-    side = lay_out(lengths, [[0], [1]])
+    side = pack(lengths, [[0], [1]])
     layout = AttentionLayout(side, side, attention_mask(side, side))
     with FakeTensorMode():
         q = torch.empty(2, H, max(lengths), K, device=device)

@@ -33,7 +33,7 @@ def test_the_output_starts_at_the_size_that_head_scaling_says():
 @pytest.mark.parametrize("given", [make_method("gated"), "gated", {"name": "gated"}], ids=str)
 def test_a_method_is_given_as_an_object_a_name_or_options(given):
     module = MultiheadAttention(D, H, method=given)
-    assert module.attention.built_by is module.method
+    assert module.attention.method is module.method
     assert module.method.options == make_method("gated").options
 
 
@@ -63,7 +63,7 @@ def test_sizes_may_be_numpys():
     )
     x = torch.randn(4, 2, D)
     assert made(x, x, x)[0].shape == x.shape
-    assert made.attention.spec.place == "encoder 2"
+    assert made.attention.spec.name == "encoder 2"
     assert type(made.embed_dim) is type(made.num_heads) is int
 
 
@@ -74,7 +74,7 @@ def test_layers_that_are_left_out_are_counted_by_kind():
     method = make_method("baseline")
     kinds = ["decoder", "cross", "decoder", "cross"]
     modules = nn.ModuleList(MultiheadAttention(D, H, method, kind=kind) for kind in kinds)
-    assert [module.attention.spec.place for module in modules] == ["decoder 1", "cross 1", "decoder 2", "cross 2"]
+    assert [module.attention.spec.name for module in modules] == ["decoder 1", "cross 1", "decoder 2", "cross 2"]
     given = nn.ModuleList([*modules, MultiheadAttention(D, H, method, kind="cross", layer=6)])
     assert list(heads_of(given))[-1] == "cross 7"
 
@@ -85,11 +85,11 @@ def test_copies_and_modules_by_name_are_numbered_in_the_order_of_the_model():
     model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
     places = ["encoder 1", "encoder 2", "encoder 3"]
     assert list(heads_of(model)) == places
-    assert [each.spec.place for each in pca_layers(model).values()] == places
+    assert [each.spec.name for each in pca_layers(model).values()] == places
     x = torch.randn(2, 4, D)
     with headdiv.record_heads(model) as records:
         model(x)
-    assert [record.spec.place for record in records] == places
+    assert [record.spec.name for record in records] == places
     assert list(heads_of(copy.deepcopy(model.layers[1]))) == ["encoder 2"]
 
 

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.nn.packing import MASKED, assign_windows, attention_mask, lay_out, pad_rows
+from headdiv.nn.packing import MASKED, assign_windows, attention_mask, pack, pad_rows
 
 lengths_of_one_side = st.lists(st.integers(1, 12), min_size=1, max_size=14)
 lengths_of_two_sides = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=14)
@@ -73,7 +73,7 @@ def test_windows_hold_every_sentence_once_and_no_more_than_they_can(sides, width
 @given(lengths=lengths_of_one_side, width=widths)
 def test_layout_is_the_literal_one(lengths, width):
     windows = assign_windows(lengths, width=width)
-    side = lay_out(lengths, windows)
+    side = pack(lengths, windows)
     positions, slots, rows, sentences = literal_lay_out(lengths, windows)
     order = [i for window in windows for i in window]
     assert side.lengths.tolist() == [lengths[i] for i in order]
@@ -93,7 +93,7 @@ def test_layout_is_the_literal_one(lengths, width):
 def test_mask_is_the_literal_one(sides, width):
     source, target = zip(*sides, strict=True)
     windows = assign_windows(source, target, width=width)
-    s, t = lay_out(source, windows), lay_out(target, windows)
+    s, t = pack(source, windows), pack(target, windows)
     for queries, keys, causal in [(s, s, False), (t, t, True), (t, s, False)]:
         mask = attention_mask(queries, keys, causal)
         assert mask.dtype == torch.float32
@@ -102,7 +102,7 @@ def test_mask_is_the_literal_one(sides, width):
 
 @given(lengths=lengths_of_one_side, width=widths, fill=st.sampled_from([0.0, -7.0]))
 def test_padded_rows_are_the_sentences_one_by_one(lengths, width, fill):
-    side = lay_out(lengths, assign_windows(lengths, width=width))
+    side = pack(lengths, assign_windows(lengths, width=width))
     rows = torch.arange(6.0 * side.tokens).view(-1, 3, 2)
     padded = pad_rows(rows, side, fill)
     assert padded.shape == (len(lengths), max(lengths), 3, 2)
@@ -114,7 +114,7 @@ def test_padded_rows_are_the_sentences_one_by_one(lengths, width, fill):
 @pytest.mark.parametrize("width", [1, 48])
 def test_nothing_is_laid_out_as_nothing(width):
     assert assign_windows([], width=width) == assign_windows([], [], width=width) == []
-    side = lay_out([], [])
+    side = pack([], [])
     assert (side.tokens, side.full) == (0, True)
     assert side.sentences.shape == (0, 0)
     assert side.offsets().tolist() == side.positions.tolist() == side.rows.tolist() == []
@@ -125,7 +125,7 @@ def test_nothing_is_laid_out_as_nothing(width):
 
 
 def test_gradient_goes_back_through_padding():
-    side = lay_out([2, 1], [[0, 1]])
+    side = pack([2, 1], [[0, 1]])
     rows = torch.ones(3, 2, requires_grad=True)
     (pad_rows(rows, side) * torch.arange(8.0).view(2, 2, 2)).sum().backward()
     assert rows.grad.tolist() == [[0, 1], [2, 3], [4, 5]]

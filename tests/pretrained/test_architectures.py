@@ -65,7 +65,7 @@ def test_an_architecture_does_what_the_table_says(kind, monkeypatch, tmp_path):
     place = next(iter(heads.counts))
     with heads.record() as records:
         assert torch.equal(outputs(model, given), plain)
-    assert {record.spec.place for record in records} == {*heads.counts}
+    assert {record.spec.name for record in records} == {*heads.counts}
     with heads.without([(place, 1)]):
         masked = outputs(model, given)
     assert not torch.equal(masked, plain)

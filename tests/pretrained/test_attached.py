@@ -26,7 +26,7 @@ def literal_mask(heads, gone):
         K, projection = each.spec.d_head, each.projections.output
         weight = projection.weight.data.T if not hasattr(projection, "nf") else projection.weight.data
         for place, head in gone:
-            if place == each.spec.place:
+            if place == each.spec.name:
                 weight[(head - 1) * K : head * K] = 0
 
 
@@ -41,7 +41,7 @@ def test_outputs_are_the_same_to_the_last_bit_and_detaching_leaves_the_model_as_
     assert torch.equal(logits(model, given), plain)
     with heads.record() as records:
         assert torch.equal(logits(model, given), plain)
-    assert [record.spec.place for record in records] == list(heads.counts)
+    assert [record.spec.name for record in records] == list(heads.counts)
     with heads.masked({place: torch.ones(count) for place, count in heads.counts.items()}):
         assert torch.equal(logits(model, given), plain)
     assert headdiv.pretrained.attach(model).modules == heads.modules  # once is enough

@@ -110,7 +110,7 @@ def test_a_mask_of_the_input_says_nothing_of_stacks_of_another_length(kind):
     heads = headdiv.pretrained.attach(model)
     with heads.record() as records:
         output(model, given)
-    own = {record.spec.place: (record.layout.queries.tokens, record.layout.keys.tokens) for record in records}
+    own = {record.spec.name: (record.layout.queries.tokens, record.layout.keys.tokens) for record in records}
     expected = {
         "wav2vec2": {"encoder 1": (35 + 23, 35 + 23)},
         "clip": {"encoder 1": (10, 10), "encoder 3": (10, 10)},

@@ -84,7 +84,7 @@ def test_torchs_own_transformer_takes_a_method_and_its_weights(options):
     model.eval()
     plain = model(source, target)
     method = headdiv.insert(model, options)
-    assert [each.spec.place for each in attention_modules(model)] == ["encoder 1", "decoder 1", "cross 1"]
+    assert [each.spec.name for each in attention_modules(model)] == ["encoder 1", "decoder 1", "cross 1"]
     assert torch.allclose(model(source, target), plain, atol=1e-5) == (options is MIXING)
     model.train()(source, target).sum().backward()
     method.after_backward(model, 0.5)

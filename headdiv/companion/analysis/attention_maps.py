@@ -53,5 +53,5 @@ def maps_of_records(records: Iterable[HeadRecord], tokens: Mapping[str, list[str
     for record in records:
         kind = record.spec.kind
         weights = record.weights[0].float().cpu().numpy()  # of the only window
-        maps[record.spec.place] = AttentionMap(tokens[kind], tokens["encoder" if kind == "cross" else kind], weights)
+        maps[record.spec.name] = AttentionMap(tokens[kind], tokens["encoder" if kind == "cross" else kind], weights)
     return maps

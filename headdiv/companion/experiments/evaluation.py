@@ -176,7 +176,7 @@ def head_measures(run: Run) -> pd.DataFrame:
     correlation, cka, js; NaN where there is one head): see `headdiv.analysis.similarity.HeadComparison`.
     """
     found = compare_heads(observed_heads(run))
-    rows = {spec.place: averages(measured) for spec, measured in found}
+    rows = {spec.name: averages(measured) for spec, measured in found}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 

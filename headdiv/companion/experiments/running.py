@@ -334,7 +334,7 @@ def _trainer(
         if not config.train.epoch_heads:
             return {}
         own = _column_cosines(method.artifacts(model))
-        found = {spec.place: averages(one) for spec, one in compare_heads(observed_heads(run), model)}
+        found = {spec.name: averages(one) for spec, one in compare_heads(observed_heads(run), model)}
         # Pairs of a single head have no mean, and JSON has no word for that.
         return {
             "heads": {

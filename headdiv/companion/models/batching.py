@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headdiv.nn.packing import AttentionLayout, PackedLayout, assign_windows, attention_mask, lay_out
+from headdiv.nn.packing import AttentionLayout, PackedLayout, assign_windows, attention_mask, pack
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPECIALS = ["<pad>", "<unk>", "<s>", "</s>"]
@@ -105,7 +105,7 @@ def assemble(
     """
     lengths = [[len(words) for words in side] for side in (source, target_in)]
     windows = assign_windows(*lengths, width=window)
-    sources, targets = (lay_out(side, windows) for side in lengths)
+    sources, targets = (pack(side, windows) for side in lengths)
     order = [i for window_ in windows for i in window_]
     return Batch(
         numbers=torch.tensor([numbers[i] for i in order], dtype=torch.int64),

@@ -23,8 +23,8 @@ from headdiv.nn.packing import (
     PackedLayout,
     assign_windows,
     attention_mask,
-    lay_out,
     masked_in,
+    pack,
     pad_rows,
 )
 from headdiv.nn.sizes import DecodeConfig
@@ -211,7 +211,7 @@ def _translate_batch(
     lengths = [len(source) + 1 for source in sources]
     windows = assign_windows(lengths)
     order = [i for window in windows for i in window]
-    side = lay_out(lengths, windows).to(device)
+    side = pack(lengths, windows).to(device)
     words = np.concatenate([np.append(sources[i], END) for i in order])
     layout = AttentionLayout(side, side, attention_mask(side, side))
     memory = model.encode(torch.from_numpy(words.astype(np.int64)).to(device), layout)

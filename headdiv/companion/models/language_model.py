@@ -23,7 +23,7 @@ from headdiv.core.errors import DataError
 from headdiv.core.precision import autocast
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dropout import Dropout
-from headdiv.nn.packing import AttentionLayout, PackedLayout, attention_mask, lay_out
+from headdiv.nn.packing import AttentionLayout, PackedLayout, attention_mask, pack
 from headdiv.nn.sizes import Kind, LMConfig
 
 
@@ -82,7 +82,7 @@ def _lay_out_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np
     starts = np.flatnonzero(first)
     lengths = np.add.reduceat(there.reshape(-1), starts, dtype=np.int64)
     of_window = np.split(np.arange(len(starts)), np.searchsorted(starts, np.arange(1, R) * N))
-    return lay_out(lengths.tolist(), [part.tolist() for part in of_window])
+    return pack(lengths.tolist(), [part.tolist() for part in of_window])
 
 
 def _windows(inputs: np.ndarray, targets: np.ndarray, end: int, boundaries: bool, causal: bool) -> Windows:

@@ -66,7 +66,7 @@ class Layer(nn.Module):
         specs = [AttentionSpec(kind, layer, config.d_model, config.heads, config.attention_bias) for kind in kinds]
         self.attention = nn.ModuleDict({spec.kind: parts.attention(spec) for spec in specs})
         for attention in self.attention.values():
-            attention.built_by = parts
+            attention.method = parts
         self.attention_norm = nn.ModuleDict({kind: nn.LayerNorm(config.d_model) for kind in kinds})
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)

@@ -118,7 +118,7 @@ def _silence() -> None:
 
 
 def _similarities(run: Run) -> Similarities:
-    return {spec.place: found.cka for spec, found in compare_heads(observed_heads(run), run.model)}
+    return {spec.name: found.cka for spec, found in compare_heads(observed_heads(run), run.model)}
 
 
 def _mean(found: Similarities) -> float:

@@ -163,7 +163,7 @@ def similarity(view: View, measure: str = "cosine") -> np.ndarray:
     with record_heads(run.model) as records:
         run.model(batch)
     found = compare_heads([Observed(records, run.task.special_tokens(batch))])
-    compared = next(compared for spec, compared in found if spec.place == view.place)
+    compared = next(compared for spec, compared in found if spec.name == view.place)
     if not compared.queries:
         raise DataError(f"{view.place}: no words that heads could be compared on")
     values = getattr(compared, measure).numpy()
@@ -221,7 +221,7 @@ def components(view: View) -> Components | None:
     Raises:
         DataError: the inputs do not vary.
     """
-    layers = {layer.spec.place: layer for layer in pca_layers(view.run.model).values()}
+    layers = {layer.spec.name: layer for layer in pca_layers(view.run.model).values()}
     if view.place not in layers:
         return None
     C = held_out_covariances(view.run)[view.place]

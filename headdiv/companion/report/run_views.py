@@ -54,7 +54,7 @@ def show_architecture(run: Run) -> pd.DataFrame:
     """Every attention module of the variant's model with its parameters, then everything else, then all of it."""
     rows = [
         {
-            "module": module.spec.place,
+            "module": module.spec.name,
             "attention": type(module).__name__,
             "output stage": _output_stage(module),
             "heads": str(module.head_slots),
