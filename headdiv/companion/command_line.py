@@ -305,10 +305,11 @@ def tune(experiment: str, profile: str, arm: str | None) -> None:
 
     What is stored is not trained again. The experiment's runs then have each arm's choice.
     """
-    from headdiv.companion.experiments import halving
+    from headdiv.companion.experiments import tuning
+    from headdiv.companion.experiments.profiles import Runs
     from headdiv.companion.report.tuning import tuning_data
 
-    arms = [choice.arm for choice in halving.tune(profile, experiment, arm)]
+    arms = [tuning.tune(each).arm for each in Runs(profile).arms_of(experiment, arm)]
     (table,) = (data := tuning_data(profile, experiment)).tables.values()
     print_table(table[data.numbers["variant"].isin(arms)].to_dict("records"), "keys")
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from headdiv.core.errors import ConfigError
+from headdiv.core.files import write_text
 
 OWNER = "profile.txt"  # in a profile's results: its file, where that is not config/<name>.yaml
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # of a profile: a folder, part of addresses and of commands
@@ -88,6 +89,13 @@ def profile_file(profile: str) -> Path:
             )
         return named
     return file
+
+
+def note_owner(profile: str) -> None:
+    """Write the profile's file into the folder of its results where its name does not say which it is."""
+    file = profile_file(profile).resolve()
+    if file != home() / "config" / f"{file.stem}.yaml":
+        write_text(results(profile) / OWNER, f"{os.path.relpath(file, home())}\n")
 
 
 def _owner(folder: Path) -> Path | None:

@@ -12,8 +12,20 @@ model, training and decoding; the variants come from the paper's own file, and m
         methods:
           deacon: {delta_p: 0.05}                      # options for every variant of that method
 
-The section ``tune`` of an experiment says which settings are tried for which variants before its runs
-(`headdiv.companion.experiments.tuning`).
+``tune`` says which settings are tried for which variants, the arms, before the experiment's runs. They fall out by
+successive halving (Jamieson & Talwalkar 2016): after each rung those with the lowest validation loss go on, in the same
+training. The runs then have their arm's choice; it may also be written under ``settings``, and ``tune`` be removed.
+
+        tune:
+          seeds: [101, 102]
+          rungs: [5, 12, 30]                     # epochs
+          keep: [3, 2, 1]                        # settings that survive each rung
+          settings:                              # of every arm
+            - {model.dropout: 0.2}
+            - {model.dropout: 0.3, train.learning_rate: 2.0e-3}
+          arms:
+            baseline: [{model.dropout: 0.1}]     # and one arm's own
+            dis-o: [{model.dropout: 0.2, method.weight: 3.0}]
 
 ``plugins`` lists Python files that add methods of one's own (`headdiv.register`) or figures
 (`headdiv.companion.add_figure`), relative to the project's folder; every command, notebook and pipeline step that reads
@@ -23,14 +35,57 @@ the profile then knows them.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from headdiv.companion.experiments.tuning import Setting, Tune
 from headdiv.companion.tasks.run_config import MOST_THREADS
 from headdiv.core.settings import Distinct, Settings, Source, check
+
+Setting = dict[str, Any]  # by dotted key: "model.dropout", "train.learning_rate", "method.weight"
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Tune(Settings):
+    """The section ``tune`` of an experiment."""
+
+    seeds: Distinct[Seed] = Field(min_length=1, description="others than the runs'")
+    rungs: list[Count] = Field(min_length=1, description="epochs after which settings fall out")
+    keep: list[Count] = Field(description="how many survive each rung; the last one: 1")
+    seeds_per_rung: list[Count] | None = Field(
+        None, description="how many of the seeds, the first ones, each rung trains; all where left out"
+    )
+    settings: list[Setting] = Field(default_factory=list, description="tried for every arm")
+    arms: dict[str, list[Setting]] = Field(min_length=1, description="variants, each with settings of its own")
+
+    @model_validator(mode="after")
+    def _fewer_at_every_rung(self) -> Tune:
+        if any(later <= earlier for earlier, later in pairwise(self.rungs)):
+            raise ValueError(f"rungs: expected epochs that rise from rung to rung, found {self.rungs}")
+        if len(self.keep) != len(self.rungs) or self.keep[-1] != 1 or sorted(self.keep, reverse=True) != self.keep:
+            expected = "a number for each rung that does not rise, the last of them 1"
+            raise ValueError(f"keep: expected {expected}, found {self.keep}")
+        seeds = self.seeds_per_rung
+        if seeds and (len(seeds) != len(self.rungs) or seeds[-1] != len(self.seeds) or sorted(seeds) != seeds):
+            expected = f"a number for each rung that does not fall, the last of them the {len(self.seeds)} seeds"
+            raise ValueError(f"seeds_per_rung: expected {expected}, found {seeds}")
+        for arm, own in self.arms.items():
+            if (count := len(self.settings) + len(own)) < self.keep[0]:
+                raise ValueError(f"keep: {self.keep[0]} settings are to survive, and {arm} has {count}")
+        return self
+
+    @property
+    def keys(self) -> set[str]:
+        """Every key that is tuned, dotted."""
+        return {key for settings in (self.settings, *self.arms.values()) for setting in settings for key in setting}
+
+    @property
+    def rung_seeds(self) -> list[list[int]]:
+        """The seeds that each rung trains."""
+        return [self.seeds[:count] for count in self.seeds_per_rung or [len(self.seeds)] * len(self.rungs)]
 
 
 class Experiment(Settings):
@@ -61,7 +116,7 @@ class Profile(Settings):
     """A whole profile."""
 
     title: str
-    seeds: Distinct[Annotated[int, Field(ge=0, lt=2**63)]] = Field(min_length=1)
+    seeds: Distinct[Seed] = Field(min_length=1)
     threads: int = Field(1, ge=1, le=MOST_THREADS, description="CPU threads of each run")
     plugins: list[str] = Field(default_factory=list, description="Python files that add methods and figures")
     notebooks: Distinct[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]] = Field(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def record(metrics: Mapping[str, Any], profile: str) -> Path:
     """
     result = RunResult.parse(metrics)
     path = metrics_path(profile, result.experiment, result.variant, result.seed)
-    note_owner(profile)
+    paths.note_owner(profile)
     write_outputs(path, _outputs_of(result))
     write_text(path, in_lines(dict(metrics)))
     return path
@@ -53,13 +52,6 @@ def _outputs_of(result: RunResult) -> StoredOutputs:
         counts=searched.get("counts"),
         more={name: read_json(paths.home() / other)["test"] for name, other in result.more_outputs.items()},
     )
-
-
-def note_owner(profile: str) -> None:
-    """Write the profile's file into the folder of its results where its name does not say which it is."""
-    file = paths.profile_file(profile).resolve()
-    if file != paths.home() / "config" / f"{file.stem}.yaml":
-        write_text(paths.results(profile) / paths.OWNER, f"{os.path.relpath(file, paths.home())}\n")
 
 
 def stored(profile: str, experiment: str) -> list[RunResult]:

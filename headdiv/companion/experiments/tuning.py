@@ -1,86 +1,36 @@
-"""A profile's section ``tune``: the settings that are tried for each arm, and how an arm's choice is kept.
+"""Tuning: trains the settings of an arm by successive halving, from what is stored of it, and keeps the choice.
 
-An arm is a variant of the experiment. Its settings are trained with seeds of their own and fall out by successive
-halving (Jamieson & Talwalkar 2016): after each rung those with the lowest validation loss go on, in the same training.
-The experiment's runs then have the arm's choice. `headdiv.companion.experiments.halving` trains and chooses.
-
-    tune:
-      seeds: [101, 102]
-      rungs: [5, 12, 30]                     # epochs
-      keep: [3, 2, 1]                        # settings that survive each rung
-      settings:                              # of every arm
-        - {model.dropout: 0.2}
-        - {model.dropout: 0.3, train.learning_rate: 2.0e-3}
-      arms:
-        baseline: [{model.dropout: 0.1}]     # and one arm's own
-        dis-o: [{model.dropout: 0.2, method.weight: 3.0}]
-
-What was chosen may also be written into the profile, under ``settings``, and ``tune`` be removed.
+An arm is a variant that its profile tunes (`headdiv.companion.experiments.profile_file`). A setting's training is that
+of a run of the experiment with this setting and a tuning seed: all of its epochs are before it (schedule, progress of
+the method), it is stopped after a rung and goes on from its checkpoint to the next. What it measured is stored among
+the results, since ``work/`` is not kept: a tuning that is repeated, or was killed, trains only what is not stored. An
+epoch that is stored is never replaced: a training whose checkpoints are lost may be repeated on another processor,
+which rounds differently. Validation loss alone decides; nothing is computed on the test set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from statistics import mean
+from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field
 
 from headdiv.companion import paths
 from headdiv.companion.commands import headdiv_command
-from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.files import read_json, short_hash
-from headdiv.core.settings import Distinct, Place, Settings, check
+from headdiv.companion.experiments.profile_file import Setting, Tune
+from headdiv.companion.experiments.running import choose_device, discard_checkpoints, train_until
+from headdiv.companion.provenance import commit, origin, provenance
+from headdiv.companion.tasks.run_config import RunConfig, content_of, run_name
+from headdiv.core import progress
+from headdiv.core.errors import DivergenceError, TrainingError
+from headdiv.core.files import read_json, short_hash, write_json
+from headdiv.core.settings import Settings, check
 
-Setting = dict[str, Any]  # by dotted key: "model.dropout", "train.learning_rate", "method.weight"
-
-
-class Tune(Settings):
-    """The section ``tune`` of an experiment."""
-
-    seeds: Distinct[Annotated[int, Field(ge=0, lt=2**63)]] = Field(min_length=1, description="others than the runs'")
-    rungs: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, description="epochs after which settings fall out")
-    keep: list[Annotated[int, Field(ge=1)]] = Field(description="how many survive each rung; the last one: 1")
-    seeds_per_rung: list[Annotated[int, Field(ge=1)]] | None = Field(
-        None, description="how many of the seeds, the first ones, each rung trains; all where left out"
-    )
-    settings: list[Setting] = Field(default_factory=list, description="tried for every arm")
-    arms: dict[str, list[Setting]] = Field(min_length=1, description="variants, each with settings of its own")
-
-    @model_validator(mode="after")
-    def _fewer_at_every_rung(self) -> Tune:
-        if any(later <= earlier for earlier, later in pairwise(self.rungs)):
-            raise ValueError(f"rungs: expected epochs that rise from rung to rung, found {self.rungs}")
-        if len(self.keep) != len(self.rungs) or self.keep[-1] != 1 or sorted(self.keep, reverse=True) != self.keep:
-            expected = "a number for each rung that does not rise, the last of them 1"
-            raise ValueError(f"keep: expected {expected}, found {self.keep}")
-        seeds = self.seeds_per_rung
-        if seeds and (len(seeds) != len(self.rungs) or seeds[-1] != len(self.seeds) or sorted(seeds) != seeds):
-            expected = f"a number for each rung that does not fall, the last of them the {len(self.seeds)} seeds"
-            raise ValueError(f"seeds_per_rung: expected {expected}, found {seeds}")
-        for arm, own in self.arms.items():
-            if (count := len(self.settings) + len(own)) < self.keep[0]:
-                raise ValueError(f"keep: {self.keep[0]} settings are to survive, and {arm} has {count}")
-        return self
-
-    def of_arm(self, arm: str) -> Iterator[tuple[Place, Setting]]:
-        """The settings of an arm, shared ones first, each with the keys that lead to it in this section."""
-        yield from ((("settings", number), setting) for number, setting in enumerate(self.settings))
-        yield from ((("arms", arm, number), setting) for number, setting in enumerate(self.arms[arm]))
-
-    @property
-    def keys(self) -> set[str]:
-        """Every key that is tuned, dotted."""
-        return {key for arm in self.arms for _, setting in self.of_arm(arm) for key in setting}
-
-    @property
-    def rung_seeds(self) -> list[list[int]]:
-        """The seeds that each rung trains."""
-        return [self.seeds[:count] for count in self.seeds_per_rung or [len(self.seeds)] * len(self.rungs)]
+MEASURED = ("epoch", "steps", "training_loss", "validation_nll")  # of a point of a curve
 
 
 class Origin(Settings):
@@ -88,6 +38,37 @@ class Origin(Settings):
 
     commit: str | None
     processor: str
+
+
+class Training(Settings):
+    """What is stored of the training of a setting with a seed, in a file that has its run's name.
+
+    Attributes:
+        epochs: after which it was stopped; the curve is shorter where it ended or diverged before.
+        curve: by epoch, `MEASURED`.
+        seconds: of training.
+        diverged: the sentence about it, where it has.
+        origins: where it was trained.
+    """
+
+    model_config = ConfigDict(extra="ignore")  # files of before have more
+
+    run: str
+    setting: Setting
+    seed: int
+    epochs: int = 0
+    curve: list[dict[str, float]] = Field(default_factory=list)
+    seconds: float = 0.0
+    diverged: str | None = None
+    origins: list[Origin] = Field(default_factory=list)
+
+    def losses(self, epochs: int) -> list[float]:
+        """The validation loss after each of the first epochs."""
+        return [point["validation_nll"] for point in self.curve[:epochs]]
+
+    def lowest(self, epochs: int) -> float:
+        """The lowest validation loss of the first epochs, which a rung is judged by; infinite where it diverged."""
+        return math.inf if self.diverged and len(self.curve) < epochs else min(self.losses(epochs))
 
 
 class Tried(Settings):
@@ -153,19 +134,15 @@ class Arm:
     configs: list[RunConfig]
 
     @property
-    def experiment(self) -> str:
-        """``<paper>/<task>``."""
-        return self.configs[0].experiment
-
-    @property
-    def variant(self) -> str:
-        """Its name."""
-        return self.configs[0].variant
+    def name(self) -> str:
+        """ "deacon/translation direct-8"."""
+        return f"{self.configs[0].experiment} {self.configs[0].variant}"
 
     @property
     def choice_file(self) -> Path:
         """``results/<profile>/<paper>/<task>/tune/<variant>/choice.json``, beside its trainings."""
-        return paths.results(self.profile) / self.experiment / "tune" / self.variant / "choice.json"
+        config = self.configs[0]
+        return paths.results(self.profile) / config.experiment / "tune" / config.variant / "choice.json"
 
     def config(self, number: int, seed: int) -> RunConfig:
         """The run with a setting, counted from 0, and a seed."""
@@ -175,39 +152,115 @@ class Arm:
     def key(self) -> str:
         """Changes with all settings that decide the choice."""
         hashes = [self.config(number, seed).hash for number in range(len(self.configs)) for seed in self.tune.seeds]
-        per_rung = self.tune.seeds_per_rung
-        return short_hash([self.tune.rungs, self.tune.keep, hashes] + ([per_rung] if per_rung else []))
+        decides = [self.tune.rungs, self.tune.keep, hashes]
+        if self.tune.seeds_per_rung:
+            decides.append(self.tune.seeds_per_rung)
+        return short_hash(decides)
 
     @property
     def choice(self) -> Choice | None:
-        """What was chosen; None where it has not been tuned, or with other settings, rungs or seeds.
-
-        Raises:
-            DataError: its file is damaged.
-        """
+        """What was chosen; None where it has not been tuned, or with other settings, rungs or seeds."""
         if not self.choice_file.is_file():
             return None
         content = read_json(self.choice_file)
-        if isinstance(content, dict) and content.get("key") != self.key:
-            return None
-        try:
-            return check(Choice, content)
-        except ConfigError as error:
-            raise DataError(f"{self.choice_file}: {error}; remove it, and `{self.command}` makes it anew") from None
+        return check(Choice, content, (str(self.choice_file),)) if content.get("key") == self.key else None
 
     @property
     def command(self) -> str:
         """What tunes it."""
-        return headdiv_command("tune", self.experiment, "--profile", self.profile, "--arm", self.variant)
+        config = self.configs[0]
+        return headdiv_command("tune", config.experiment, "--profile", self.profile, "--arm", config.variant)
 
     @property
     def untuned(self) -> str:
         """The sentence about an arm without a choice."""
         why = "was made for other settings" if self.choice_file.is_file() else "is not there"
-        return f"{self.experiment} {self.variant}: not tuned yet, {self.choice_file} {why}; `{self.command}` tunes it"
+        return f"{self.name}: not tuned yet, {self.choice_file} {why}; `{self.command}` tunes it"
 
     def tuned(self, seed: int) -> RunConfig | None:
         """Its run with the setting that was chosen; None where there is none yet."""
-        if (choice := self.choice) is None:
-            return None
-        return self.config([tried.fell_out for tried in choice.tried].index(None), seed)
+        choice = self.choice
+        return choice and self.config(choice.tried.index(choice.chosen), seed)
+
+
+def tune(arm: Arm) -> Choice:
+    """An arm's choice: that which is stored for this data, or train what is not stored, choose, and keep the choice.
+
+    Raises:
+        TrainingError: all settings diverge.
+    """
+    choice = arm.choice
+    if choice is None or choice.content not in (None, content_of(arm.configs[0])):
+        choice = _choose(arm)
+        paths.note_owner(arm.profile)
+        write_json(arm.choice_file, choice.model_dump(mode="json"))
+    for number in range(len(arm.settings)):
+        for seed in arm.tune.seeds:
+            discard_checkpoints(arm.config(number, seed))
+    return choice
+
+
+def _choose(arm: Arm) -> Choice:
+    """Train what is not stored of an arm, and choose."""
+    alive = list(range(len(arm.settings)))
+    trainings: dict[int, list[Training]] = {}  # of each setting, by seed
+    losses: dict[int, list[float]] = {number: [] for number in alive}
+    fell_out: dict[int, int] = {}
+    for rung, keep, seeds in zip(arm.tune.rungs, arm.tune.keep, arm.tune.rung_seeds, strict=True):
+        for number in alive:
+            trainings[number] = [_training(arm, number, seed, rung) for seed in seeds]
+            losses[number].append(mean(training.lowest(rung) for training in trainings[number]))
+        kept = sorted(alive, key=lambda number: (losses[number][-1], number))[:keep]
+        fell_out |= {number: rung for number in alive if number not in kept}
+        alive = sorted(kept)
+        left = ", ".join(str(number + 1) for number in alive)
+        progress.message(f"{arm.name}: left after epoch {rung}, of {len(losses)} settings: {left}")
+    if math.isinf(losses[alive[0]][-1]):
+        raise TrainingError(f"{arm.name}: every setting diverged with one seed at least; expected one that does not")
+    tried = [
+        Tried(
+            setting=setting,
+            curves={each.seed: each.losses(fell_out.get(number, arm.tune.rungs[-1])) for each in trainings[number]},
+            losses=[None if math.isinf(loss) else loss for loss in losses[number]],
+            fell_out=fell_out.get(number),
+        )
+        for number, setting in enumerate(arm.settings)
+    ]
+    every = [training for of_setting in trainings.values() for training in of_setting]
+    return Choice(
+        experiment=arm.configs[0].experiment,
+        arm=arm.configs[0].variant,
+        key=arm.key,
+        content=content_of(arm.configs[0]),
+        seeds=arm.tune.seeds,
+        rungs=arm.tune.rungs,
+        keep=arm.tune.keep,
+        tried=tried,
+        seconds=sum(training.seconds for training in every),
+        origins=list(dict.fromkeys(where for training in every for where in training.origins)),
+        provenance=provenance(arm.configs[0].threads, choose_device()),
+    )
+
+
+def _training(arm: Arm, number: int, seed: int, epochs: int) -> Training:
+    """The training of a setting with a seed: the stored one, trained further where that is shorter."""
+    config, setting = arm.config(number, seed), arm.settings[number]
+    path = arm.choice_file.with_name(f"{run_name(config)}.json")
+    stored = Training(run=run_name(config), setting=setting, seed=seed)
+    if path.is_file():
+        stored = check(Training, read_json(path))
+    if stored.epochs >= epochs or len(stored.curve) < stored.epochs:
+        return stored
+    progress.message(f"{arm.name}, setting {number + 1}: {setting}")
+    here = Origin(commit=commit(), processor=origin(choose_device()))
+    further: dict[str, Any] = {"epochs": epochs, "origins": list(dict.fromkeys([*stored.origins, here]))}
+    try:
+        state = train_until(config, epochs)
+        points = [{key: point[key] for key in MEASURED} for point in state.curve[len(stored.curve) : epochs]]
+        further |= {"curve": stored.curve + points, "seconds": state.seconds}
+    except DivergenceError as error:
+        further["diverged"] = str(error)
+        progress.message(f"{config.label}: diverged")
+    training = stored.model_copy(update=further)
+    write_json(path, training.model_dump(mode="json"))
+    return training

@@ -9,8 +9,9 @@ import pandas as pd
 
 from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.experiments.profile_file import Setting
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.tuning import Choice, Setting, Tried
+from headdiv.companion.experiments.tuning import Choice, Tried
 from headdiv.companion.report.formats import NONE, as_printed, plural, seeds_named
 from headdiv.companion.report.groups import labels_of
 from headdiv.companion.report.scale import TOY, data_title
