@@ -23,6 +23,12 @@ LOGS = f"logs/{PLAN.name}"
 RUN = f"{RESULTS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}"
 # Rules use the Python that runs Snakemake, whether or not its environment is activated.
 shell.prefix(f"export PATH='{Path(sys.executable).parent}':$PATH; ")
+# Each kernel has a folder of its own, since kernels side by side must not share a history; and its log has plain lines.
+PAPERMILL = (
+    "IPYTHONDIR={log:q}.ipython HEADDIV_PROGRESS=plain papermill {input.notebook:q} {output.notebook:q}"
+    " --kernel python3 --parameters_yaml {params.parameters:q} --no-progress-bar --stdout-file - --stderr-file - > {log:q} 2>&1"
+)
+ON_GPU = "if [ {resources.gpu} != 0 ]; then export HEADDIV_DEVICE=${{HEADDIV_DEVICE:-cuda}}; fi; "
 
 
 # `conda:` names the environment as an input of each rule; Snakemake runs in that environment or in .venv and makes none.
@@ -76,9 +82,8 @@ rule tune:
         decisive=lambda w: PLAN.tuned[f"{w.paper}/{w.task}"][w.variant],
         profile=PLAN.profile,
     shell:
-        "if [ {resources.gpu} != 0 ]; then export HEADDIV_DEVICE=${{HEADDIV_DEVICE:-cuda}}; fi; "
-        "python -m headdiv --log {log:q} tune {wildcards.paper}/{wildcards.task} --arm {wildcards.variant}"
-        " --profile {params.profile:q}"
+        ON_GPU + "python -m headdiv -v tune {wildcards.paper}/{wildcards.task} --arm {wildcards.variant}"
+        " --profile {params.profile:q} > {log:q} 2>&1"
 
 
 # What decides a run is its configuration and the notebook's code, not the age of files: prose may change freely. Its
@@ -108,12 +113,9 @@ rule run:
         parameters=lambda w: PLAN.parameters(
             experiment=f"{w.paper}/{w.task}", variant=w.variant, seed=int(w.seed)
         ),
-        workdir=f"{LOGS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}",
         ranks=lambda w: PLAN.ranks_command(f"{w.paper}/{w.task}", w.variant, int(w.seed)),
     shell:
-        "if [ {resources.gpu} != 0 ]; then export HEADDIV_DEVICE=${{HEADDIV_DEVICE:-cuda}}; fi; {params.ranks}"
-        "python -m headdiv --log {log:q} notebook {input.notebook:q} {output.notebook:q}"
-        " --parameters {params.parameters:q} --scratch {params.workdir:q}"
+        ON_GPU + "{params.ranks}" + PAPERMILL
 
 
 # How much each head of a run matters, and how many can be masked, where the profile's `pruning` asks for it: by the
@@ -136,9 +138,8 @@ rule importance:
         steps=lambda w: PLAN.pruned[f"{w.paper}/{w.task}"],  # read from the profile; another number makes it anew
         profile=PLAN.profile,
     shell:
-        "if [ {resources.gpu} != 0 ]; then export HEADDIV_DEVICE=${{HEADDIV_DEVICE:-cuda}}; fi; "
-        "python -m headdiv --log {log:q} importance {wildcards.paper}/{wildcards.task} {wildcards.variant}"
-        " --seed {wildcards.seed} --profile {params.profile:q}"
+        ON_GPU + "python -m headdiv -v importance {wildcards.paper}/{wildcards.task} {wildcards.variant}"
+        " --seed {wildcards.seed} --profile {params.profile:q} > {log:q} 2>&1"
 
 
 # All tables and figures of a paper in one process, which takes longer to begin than to draw one.
@@ -163,7 +164,7 @@ for paper in PLAN.papers:
             content=PLAN.contents[paper],
             profile=PLAN.profile,
         shell:
-            "python -m headdiv --log {log:q} draw {params.paper} --profile {params.profile:q}"
+            "python -m headdiv -v draw {params.paper} --profile {params.profile:q} > {log:q} 2>&1"
 
 
 # One for each paper, from its own tables and figures; the explorer's, of the profile's first trained run; and those
@@ -173,7 +174,7 @@ rule companion:
         made=lambda w: PLAN.companion(w.paper),
         notebook="notebooks/{paper}.ipynb",
     output:
-        f"{RESULTS}/companions/{{paper}}.ipynb",
+        notebook=f"{RESULTS}/companions/{{paper}}.ipynb",
     log:
         f"{LOGS}/companions/{{paper}}.log",
     wildcard_constraints:
@@ -182,10 +183,8 @@ rule companion:
         "environment.yml"
     params:
         parameters=lambda w: PLAN.parameters(),
-        workdir=f"{LOGS}/companions",
     shell:
-        "python -m headdiv --log {log:q} notebook {input.notebook:q} {output:q}"
-        " --parameters {params.parameters:q} --scratch {params.workdir:q}"
+        PAPERMILL
 
 
 rule report:
@@ -205,7 +204,7 @@ rule report:
         folder=lambda w, output: Path(output[0]).parent,
         profile=PLAN.profile,
     shell:
-        "python -m headdiv --log {log:q} report {params.folder:q} --profile {params.profile:q}"
+        "python -m headdiv -v report {params.folder:q} --profile {params.profile:q} > {log:q} 2>&1"
 
 
 onstart:

@@ -63,12 +63,6 @@ def start(*arguments, **environment):
             "figure deacon_figure7 a.png --profile tiny",
             "figure 'deacon_figure7' is not known; did you mean 'deacon_figure6'?",
         ),
-        ("notebook a.ipynb b.ipynb --scratch s", "a.ipynb: no such notebook"),
-        (
-            "notebook a.ipynb b.ipynb --scratch s --parameters {",
-            "Invalid value for '--parameters': not JSON "
-            "(Expecting property name enclosed in double quotes: line 1 column 2 (char 1))",
-        ),
         (
             "heads model --text missing.txt",
             "missing.txt: no such file",
@@ -350,7 +344,7 @@ def test_names_are_listed_those_of_the_profile_alone(project, headdiv_says):
 def test_what_the_workflow_alone_calls_is_not_listed(headdiv_says):
     commands = {line.split()[0] for line in headdiv_says("--help")[1].partition("Commands:")[2].splitlines() if line}
     assert {"train", "check", "claims"} <= commands
-    assert not commands & {"notebook", "importance", "prepare"}
+    assert not commands & {"importance", "prepare"}
     assert headdiv_says("importance", "--help")[0] == 0
 
 
@@ -363,37 +357,8 @@ def test_version_and_module():
     assert result.stdout.rstrip().endswith(f"version {headdiv.__version__}")
 
 
-def test_log_takes_the_errors_and_the_terminal_too(project):
-    log = project.home / "logs" / "deep" / "a.log"
-    result = start("--log", log, "fetch", "multi40k")
-    sentence = "headdiv: data set 'multi40k' is not known; did you mean 'multi30k'?\n"
-    assert (result.returncode, result.stdout, result.stderr) == (2, "", sentence)
-    assert log.read_text() == sentence
-
-
-def test_log_takes_errors_about_names_that_are_no_text(project):
-    log = project.home / "a.log"
-    result = start("--log", log, "check", "\udcff")
-    sentence = "headdiv: Got unexpected extra argument (?)\n"
-    assert (result.returncode, result.stdout, result.stderr, log.read_text()) == (2, "", sentence, sentence)
-
-
-def test_log_takes_all_output(project):
-    log = project.home / "a.log"
-    log.write_text("of an earlier try")
-    result = start("--log", log, "init", project.home / "my new")
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    said = log.read_text()
-    assert re.match(rf"{project.home}/my new: \d+ files written.*\n", said)
-    assert f"cd '{project.home}/my new'\n  headdiv demo" in said  # what to do next
-
-
 def test_control_characters_of_a_name_do_not_reach_the_terminal(headdiv_says, project):
     status, _, said = headdiv_says("check", "--profile", "\x1b]0;title\x07")
     assert status == 2
     assert r"\x1b]0;title\x07" in said
     assert "\x1b" not in said
-
-
-def test_a_log_that_cannot_be_written_is_named(headdiv_says, tmp_path):
-    assert f"--log {tmp_path}: cannot be written (Is a directory)" in headdiv_says("--log", tmp_path, "check")[2]

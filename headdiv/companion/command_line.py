@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sys
 import traceback
 from pathlib import Path
-from typing import IO
 
 import click
 
@@ -30,7 +28,7 @@ from headdiv.companion.options import (
     terminal_width,
     write_plainly,
 )
-from headdiv.core.errors import HeaddivError, StorageError
+from headdiv.core.errors import HeaddivError
 
 NEEDED = {  # what brings along a package that is not there
     "accelerate": "headdiv[hf]",
@@ -38,22 +36,18 @@ NEEDED = {  # what brings along a package that is not there
     "tensorboard": "headdiv[tensorboard]",
 }
 
-terminal: IO[str] | None = None  # where errors go besides stderr, once output is sent to a log
 tracebacks = False  # whether they are shown
 
 
 @click.group(cls=Whole)
 @click.version_option(__version__)
 @click.option("-v", "--verbose", is_flag=True, help="Say more about what is being done.")
-@click.option("--log", type=PATH, help="Send all output to this file; errors are said here too.")
 @click.option("--traceback", "show", is_flag=True, help="Show where in the code an error was raised.")
-def cli(verbose: bool, log: Path | None, show: bool) -> None:
+def cli(verbose: bool, show: bool) -> None:
     """Reproduce, compare and use methods that make the heads of multi-head attention less redundant."""
     global tracebacks
     tracebacks = show
-    if log:
-        _send_output_to(log)
-    logging.basicConfig(format="%(message)s", level=logging.INFO if verbose or log else logging.WARNING)
+    logging.basicConfig(format="%(message)s", level=logging.INFO if verbose else logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.addFilter(_printable)
 
@@ -61,19 +55,6 @@ def cli(verbose: bool, log: Path | None, show: bool) -> None:
 def _printable(record: logging.LogRecord) -> bool:
     record.msg, record.args = printable(record.getMessage()), None
     return True
-
-
-def _send_output_to(log: Path) -> None:
-    try:
-        log.parent.mkdir(parents=True, exist_ok=True)
-        file = log.open("w")
-    except OSError as error:
-        raise StorageError(f"--log {log}: cannot be written ({error.strerror})") from None
-    global terminal
-    terminal = os.fdopen(os.dup(2), "w", errors="replace")
-    with file:
-        for descriptor in (1, 2):  # of the process, so that what kernels and libraries print goes there too
-            os.dup2(file.fileno(), descriptor)
 
 
 @cli.command()
@@ -119,24 +100,6 @@ def params(experiment: str, profile: str, as_json: bool) -> None:
     columns = ("parameters", "at_paper_sizes", "paper", "follows")
     named = ({key.replace("_", " "): row[key] for key in columns if row[key]} for row in counts.values())
     print_table([{"variant": variant} | row for variant, row in zip(counts, named, strict=True)], "keys")
-
-
-@cli.command(hidden=True)
-@click.argument("notebook", type=PATH)
-@click.argument("output", type=PATH)
-@click.option("--scratch", type=PATH, required=True, help="Folder for the copy while it runs.")
-@click.option("--parameters", default="{}", help="JSON object for the cell tagged 'parameters'.")
-def notebook(notebook: Path, output: Path, scratch: Path, parameters: str) -> None:
-    """Execute NOTEBOOK and keep the executed copy as OUTPUT."""
-    from headdiv.companion.experiments.notebooks import execute
-
-    try:
-        values = json.loads(parameters)
-    except json.JSONDecodeError as error:
-        raise click.BadParameter(f"not JSON ({error})", param_hint="'--parameters'") from None
-    if not isinstance(values, dict):
-        raise click.BadParameter(f"expected a JSON object, found {values!r}", param_hint="'--parameters'")
-    execute(notebook, output, values, scratch)
 
 
 @cli.command()
@@ -372,9 +335,8 @@ def _in_words(error: BaseException) -> tuple[str, int]:
 
 
 def _fail(message: str, status: int) -> None:
-    for stream in filter(None, (sys.stderr, terminal)):
-        with contextlib.suppress(OSError):
-            print(f"headdiv: {printable(message)}", file=stream, flush=True)
+    with contextlib.suppress(OSError):
+        print(f"headdiv: {printable(message)}", file=sys.stderr, flush=True)
     try:
         sys.stdout.flush()
     except OSError:  # Python would try once more, and say so

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+import papermill
 import pytest
 from tracked import ROOT
 
-from headdiv.companion.experiments.notebooks import execute
 from headdiv.core.files import read_json
 
 NOTEBOOK = ROOT / "notebooks" / "pretrained.ipynb"
@@ -15,7 +15,7 @@ EXECUTED = ROOT / "results" / "pretrained" / "companions" / "pretrained.ipynb"
 @pytest.mark.slow
 def test_the_notebook_runs_offline_without_the_encoder_and_the_captions(tmp_path):
     parameters = {"captions": str(tmp_path / "none"), "ranking_images": 2, "counts": [18]}
-    execute(NOTEBOOK, tmp_path / "executed.ipynb", parameters, tmp_path / "scratch")
+    papermill.execute_notebook(NOTEBOOK, tmp_path / "executed.ipynb", parameters, progress_bar=False)
     assert "STAND-IN" in outputs(tmp_path / "executed.ipynb")
 
 

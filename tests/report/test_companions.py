@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 
 import pandas as pd
+import papermill
 import pytest
 from IPython.display import Markdown
 
 from headdiv import companion
-from headdiv.companion.experiments.notebooks import execute
 from headdiv.companion.report import figures, heads, show
 from headdiv.companion.report.groups import by_variant
 from headdiv.companion.report.table_data import TableData
@@ -86,11 +86,9 @@ def test_every_display_is_made_or_is_a_line_of_what_is_not_stored(name):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "profile"), WITH_PROFILES)
 def test_a_companion_executes_with_every_profile_that_it_names(name, profile, tmp_path):
-    execute(
-        ROOT / "notebooks" / f"{name}.ipynb",
-        tmp_path / "executed.ipynb",
-        {"profile": profile} if profile else {},
-        tmp_path / "scratch",
+    parameters = {"profile": profile} if profile else {}
+    papermill.execute_notebook(
+        ROOT / "notebooks" / f"{name}.ipynb", tmp_path / "executed.ipynb", parameters, progress_bar=False
     )
 
 
