@@ -82,7 +82,8 @@ rule tune:
         decisive=lambda w: PLAN.tuned[f"{w.paper}/{w.task}"][w.variant],
         profile=PLAN.profile,
     shell:
-        ON_GPU + "python -m headdiv -v tune {wildcards.paper}/{wildcards.task} --arm {wildcards.variant}"
+        ON_GPU
+        + "python -m headdiv -v tune {wildcards.paper}/{wildcards.task} --arm {wildcards.variant}"
         " --profile {params.profile:q} > {log:q} 2>&1"
 
 
@@ -138,7 +139,8 @@ rule importance:
         steps=lambda w: PLAN.pruned[f"{w.paper}/{w.task}"],  # read from the profile; another number makes it anew
         profile=PLAN.profile,
     shell:
-        ON_GPU + "python -m headdiv -v importance {wildcards.paper}/{wildcards.task} {wildcards.variant}"
+        ON_GPU
+        + "python -m headdiv -v importance {wildcards.paper}/{wildcards.task} {wildcards.variant}"
         " --seed {wildcards.seed} --profile {params.profile:q} > {log:q} 2>&1"
 
 
