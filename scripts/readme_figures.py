@@ -8,8 +8,8 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.report.contrasts import differences_of
 from headdiv.companion.report.differences import PANELS, draw_rows, shaded
+from headdiv.companion.report.families import differences_of
 from headdiv.companion.report.groups import by_variant, title
 from headdiv.companion.report.plotting import (
     STYLE,

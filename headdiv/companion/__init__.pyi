@@ -21,6 +21,7 @@ from .report.illustrations import deacon_rows as deacon_rows
 from .report.illustrations import gha_convergence as gha_convergence
 from .report.illustrations import inhibition_readings as inhibition_readings
 from .report.moa import router_words as router_words
+from .report.result_tables import results_table as results_table
 from .report.run_views import show_architecture as show_architecture
 from .report.run_views import show_data as show_data
 from .report.run_views import show_heads as show_heads
@@ -34,4 +35,3 @@ from .report.show import show_parameters as show_parameters
 from .report.show import show_scores as show_scores
 from .report.show import show_table as show_table
 from .report.tables import parameter_table as parameter_table
-from .report.tables import results_table as results_table

@@ -24,8 +24,6 @@ from headdiv.companion.options import (
     printable,
     profile_option,
     say,
-    say_prose,
-    terminal_width,
     write_plainly,
 )
 from headdiv.core.errors import HeaddivError
@@ -110,18 +108,16 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
     """Print a paper's table with ours beside it, or write it to each of PATHS (.csv, .md, .tex).
 
     A table of results has the name of its experiment (deacon/qa); deacon/sources is the composition of the
-    language model's training text. In a pipe it is Markdown; LaTeX has the rules of booktabs.
+    language model's training text. What is printed is Markdown; LaTeX has the rules of booktabs.
     """
     from headdiv.companion.experiments.outdated import refuse_outdated
-    from headdiv.companion.report.table_files import as_text, write_table
-    from headdiv.companion.report.tables import experiment_of_table, table_data
+    from headdiv.companion.report.tables import experiment_of_table, table_data, write_table
 
     refuse_outdated(profile, experiment_of_table(name, profile))
     if paths:
         write_table(profile, name, *paths)
     else:
-        data, width = table_data(profile, name), terminal_width()
-        say(as_text(data, width) if width else data.markdown())
+        say(table_data(profile, name).markdown())
 
 
 @cli.command()
@@ -204,20 +200,18 @@ def check(profile: str, no_scores: bool, write: bool) -> None:
     if differing:
         print_table(differing, ["run", "score", "stored", "now"])
     if renewed := sum(run.renewed for run in runs):
-        say_prose(f"{renewed} scores of stored outputs are new or have another signature today, and the same value")
+        say(f"{renewed} scores of stored outputs are new or have another signature today, and the same value")
     if write:
         for run in runs:
             if run.differing or run.renewed:
                 run.write()
     for sentence in doubts(profile):
-        say_prose(f"read with care: {sentence}")
+        say(f"read with care: {sentence}")
     if wrong := failures(profile):
         raise HeaddivError("\n".join(wrong))
     if differing and not write:
         raise HeaddivError(f"{len(differing)} scores of stored outputs are others today; --write keeps today's")
-    say_prose(
-        "Every stored run is the profile's and has learnt: its loss fell, and validation beats frequencies alone."
-    )
+    say("Every stored run is the profile's and has learnt: its loss fell, and validation beats frequencies alone.")
 
 
 @cli.command()
@@ -291,13 +285,13 @@ def list_names(profile: str) -> None:
 
     runs = Runs(profile)
     tables, figures = products(runs)
-    say_prose(f"profiles: {', '.join(sorted(path.stem for path in (paths.home() / 'config').glob('*.yaml')))}")
+    say(f"profiles: {', '.join(sorted(path.stem for path in (paths.home() / 'config').glob('*.yaml')))}")
     for experiment in runs.experiments():
-        say_prose(f"{experiment}: {', '.join(dict.fromkeys(run.variant for run in runs.planned(experiment)))}")
-    say_prose(f"tables: {', '.join(name.replace('_', '/', 1) for name in tables)}")
-    say_prose(f"figures: {', '.join(figures)}")
-    say_prose(f"methods: {', '.join(METHODS)}")
-    say_prose(f"data sets: {', '.join(load_registry())}")
+        say(f"{experiment}: {', '.join(dict.fromkeys(run.variant for run in runs.planned(experiment)))}")
+    say(f"tables: {', '.join(name.replace('_', '/', 1) for name in tables)}")
+    say(f"figures: {', '.join(figures)}")
+    say(f"methods: {', '.join(METHODS)}")
+    say(f"data sets: {', '.join(load_registry())}")
 
 
 for command in COMMANDS:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,7 +19,6 @@ VARIANT = click.argument("variant")
 SEED = click.option("--seed", type=int, default=1, show_default=True, help="Any; tables show the profile's own.")
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 PATH = click.Path(path_type=Path)
-GAP = 2  # characters between two columns of a table
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -36,14 +32,6 @@ def say(text: str) -> None:
     print(printable(text))
 
 
-def say_prose(text: str) -> None:
-    """Print lines of words, which go on in the next line where the terminal is too narrow."""
-    for line in text.splitlines():
-        width = terminal_width()
-        whole = width is None or len(line) <= width
-        say(line if whole else textwrap.fill(line, width, subsequent_indent="  ", break_on_hyphens=False))
-
-
 def print_json(value: Any) -> None:
     """The result of a command for programs."""
     say(json.dumps(value, indent=1, ensure_ascii=False))
@@ -52,7 +40,7 @@ def print_json(value: Any) -> None:
 def print_table(rows: Sequence[Any], headers: str | Sequence[str] = ()) -> None:
     """The result of a command for people; "keys": the columns are named by the keys of the rows.
 
-    Numbers have four decimals. On a terminal that is too narrow, columns go on below.
+    Numbers have four decimals.
     """
     from tabulate import tabulate
 
@@ -62,10 +50,8 @@ def print_table(rows: Sequence[Any], headers: str | Sequence[str] = ()) -> None:
     texts = [[_cell(value) for value in row] for row in [headers, *rows] if len(row)]
     numbers = [all(isinstance(row[i], (int, float, type(None))) for row in rows) for i in range(len(texts[0]))]
     align = ["right" if number else "left" for number in numbers]
-    for columns in fitted(texts, terminal_width()):
-        part = [[row[i] for i in columns] for row in texts]
-        options = {"tablefmt": "plain", "disable_numparse": True, "colalign": [align[i] for i in columns]}
-        say("\n".join(line.rstrip() for line in tabulate(part, **options).splitlines()))
+    lines = tabulate(texts, tablefmt="plain", disable_numparse=True, colalign=align).splitlines()
+    say("\n".join(line.rstrip() for line in lines))
 
 
 def write_plainly() -> None:
@@ -79,29 +65,6 @@ def _cell(value: Any) -> str:
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if isinstance(value, float) else str(value)
-
-
-def terminal_width() -> int | None:
-    """Columns of the terminal, or COLUMNS; None where the output goes to a file or a pipe."""
-    columns = shutil.get_terminal_size((0, 0)).columns if sys.stdout.isatty() or "COLUMNS" in os.environ else 0
-    return columns or None
-
-
-def fitted(rows: Sequence[Sequence[str]], width: int | None) -> list[list[int]]:
-    """Which columns of a table stand side by side: the first with as many of the others as fit, then the next.
-
-    Args:
-        rows: the cells of each, the heads of columns among them.
-        width: characters of a line; None: without a limit.
-    """
-    widths = [max((len(cell) for cell in column), default=0) for column in zip(*rows, strict=True)]
-    parts = [[0]]
-    for number, wide in enumerate(widths[1:], 1):
-        taken = sum(widths[i] + GAP for i in parts[-1])
-        if width is not None and taken + wide > width and len(parts[-1]) > 1:
-            parts.append([0])
-        parts[-1].append(number)
-    return parts
 
 
 def profile_option(default: str = "quick") -> Callable[[Command], Command]:

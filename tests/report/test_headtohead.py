@@ -24,10 +24,10 @@ from headdiv.companion.experiments.running import load_run
 from headdiv.companion.experiments.stored_outputs import FILE, StoredOutputs, write_outputs
 from headdiv.companion.report import figures, tables
 from headdiv.companion.report.formats import signed
-from headdiv.companion.report.headtohead import comparison_data, pareto_front
+from headdiv.companion.report.headtohead import pareto_front
 from headdiv.companion.report.measures import MEASURES, measures_by_module
 from headdiv.companion.report.plotting import BLUE, GREEN, GREY
-from headdiv.companion.report.table_files import write_table
+from headdiv.companion.report.tables import write_table
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import observed_heads
 from headdiv.companion.tasks.bleu import sentence_counts
@@ -76,7 +76,7 @@ def recorded(profile):
 
 
 def comparison_table(profile, experiment):
-    return comparison_data(profile, experiment).numbers
+    return tables.table_data(profile, experiment).numbers
 
 
 def cell(table, variant, name):

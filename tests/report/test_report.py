@@ -13,6 +13,7 @@ from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.report import figures, tables
 from headdiv.companion.report.draw import draw_paper
+from headdiv.companion.report.result_tables import results_table
 from headdiv.companion.report.site.build import write_report
 from headdiv.core.errors import ConfigError, DataError, NotStoredError
 from headdiv.core.files import read_json, write_json
@@ -115,7 +116,7 @@ def test_variants_may_differ_in_size_and_runs_in_when_they_are_saved(project):
     "call",
     [
         lambda: store.stored("empty", EXPERIMENT),
-        lambda: tables.results_table("empty", EXPERIMENT),
+        lambda: results_table("empty", EXPERIMENT),
         lambda: figures.draw("deacon_translation_curves", "empty"),
         lambda: write_report("empty", Path("report")),
     ],

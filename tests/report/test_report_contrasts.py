@@ -6,7 +6,7 @@ from reported import headed, put, worked_out, write_profile
 
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.report import figures, tables
-from headdiv.companion.report.contrasts import asked_differences, differences_of, seed_by_seed
+from headdiv.companion.report.families import differences_of, scores_of, seed_by_seed, single_changes
 from headdiv.companion.report.formats import signed
 from headdiv.companion.report.groups import by_variant
 from headdiv.companion.report.plotting import BLUE, GREY, ORANGE
@@ -37,7 +37,9 @@ def test_differences_are_of_one_model_with_intervals_that_hold_together(recorded
     assert seed_by_seed(groups, "gamma-03", "baseline", "validation_nll") == pytest.approx([-0.5, -0.49, -0.51])
     assert seed_by_seed(groups, "frozen", "direct-8", "validation_nll") == pytest.approx([-0.57])
     against = {(name, "baseline"): one for name, one in differences_of(groups, "validation_nll").items()}
-    asked = {(one.variant, one.against): found for one, found in asked_differences(task, groups, "validation_nll")}
+    changes = single_changes(task, groups)
+    found = changes.estimate(scores_of(groups, "validation_nll"))
+    asked = {tuple(row.weights): difference for row, difference in zip(changes.rows, found, strict=True)}
     assert asked.pop(("direct-8", "baseline")) == against["direct-8", "baseline"]  # one interval in all of a table
     for pairs, found in ((AGAINST_BASELINE, against), (ASKED, asked)):
         assert set(found) == set(pairs)
@@ -107,7 +109,8 @@ def test_two_tables_of_the_same_baseline_have_one_model(project):
         "direct-8", "baseline"
     ]
     one, other = (tables.table_data("p", name).tables for name in ("deacon/translation", EXPERIMENT))
-    assert one["differences from the baseline"].loc["direct-8", "Training loss"] == signed(mean, 4, half)
+    differences = one["differences from the baseline"].set_index("Minus the baseline")
+    assert differences.loc["Direct-8", "Training loss"] == signed(mean, 4, half)
     learnt = other["training, and differences from the baseline"]
     assert learnt.loc["direct-8", "Training loss, difference"] == signed(mean, 3, half)
     scores = other["score, and its difference from the baseline"]

@@ -91,7 +91,7 @@ def test_a_row_whose_score_varies_far_more_is_named_beside_the_score():
         put(metrics("direct-8-d2", seed, experiment=EXPERIMENT, bleu=bleu, validation_nll_best=1.37 + 0.01 * seed))
     gains = estimates(EXPERIMENT, "bleu")["levels"]
     assert [gains["Direct-8", str(level)].freedom for level in LEVELS] == [14, 2, 14]
-    notes = " ".join(tables.table_data("p", EXPERIMENT).said)
+    notes = " ".join(tables.table_data("p", EXPERIMENT).remarks)
     assert "Student's intervals, which are not simultaneous: Direct-8, dropout 0.2 (BLEU)." in notes
 
 
@@ -213,7 +213,7 @@ def test_a_model_whose_slopes_vary_far_more_is_named(project):
     store_shares(project, (-0.05, -0.02, 0.0), seeds, methods, noise=noise)
     found = slopes_found(score="validation_nll_best")
     assert {name: one.freedom for name, one in found.items() if one.freedom != 16} == {"MHM (mixing)": 4}
-    notes = " ".join(tables.table_data("p", SHARES).said)
+    notes = " ".join(tables.table_data("p", SHARES).remarks)
     assert "slope of MHM (mixing) (Lowest validation loss)" in notes
 
 

@@ -7,7 +7,8 @@ from reported import HOMEOSTASIS, homeostatic, put, write_profile
 
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report import figures, homeostasis
-from headdiv.companion.report.tables import results_table, table_data
+from headdiv.companion.report.result_tables import results_table
+from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import DataError
 
 MEMORISATION, SMALL, BASE, BIG = HOMEOSTASIS

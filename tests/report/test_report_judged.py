@@ -61,7 +61,7 @@ def test_what_neither_test_decides_is_undecided(project):
 def test_nothing_is_judged_before_all_trainings_are_there(project, but, seeds):
     store(project, but=but, seeds=seeds)
     data, said = table_data("p", EXPERIMENT), f"Not judged yet: {6 * len(seeds) - len(but)} of 24 runs are stored."
-    assert data.said[0] == said
+    assert data.remarks[0] == said
     assert not any("Verdict" in table for table in data.tables.values())
     forest = figures.draw("headtohead_tuned_forest", "p")
     assert said in forest.get_suptitle()
@@ -80,7 +80,7 @@ def test_a_training_that_failed_is_no_longer_asked_for(project):
     project.write_config("p", text.replace(f"{EXPERIMENT}:", f"{EXPERIMENT}:\n    failed: {{alphas: [203]}}"))
     data = table_data("p", EXPERIMENT)
     assert "Verdict" in data.tables["minus the Transformer"]
-    assert "Runs that failed twice, by seed: MHM (mixing) (203)." in data.said
+    assert "Runs that failed twice, by seed: MHM (mixing) (203)." in data.remarks
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_an_arm_whose_score_varies_far_more_is_named_beside_the_score(project):
     store(project)
     for seed, bleu in zip(SEEDS, (10, 60, 20, 70), strict=True):
         put(metrics("alphas", seed, experiment=EXPERIMENT, bleu=bleu, validation_nll_best=1.63 + 0.01 * (seed - 202)))
-    notes = " ".join(table_data("p", EXPERIMENT).said)
+    notes = " ".join(table_data("p", EXPERIMENT).remarks)
     assert "Student's intervals, which are not simultaneous: MHM (mixing) (BLEU)" in notes
 
 

@@ -13,8 +13,9 @@ from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.options import printable
 from headdiv.companion.report import formats, tables
+from headdiv.companion.report.result_tables import UNTIMED, results_table
 from headdiv.companion.report.table_data import BESIDE, TableData
-from headdiv.companion.report.table_files import as_latex, write_table
+from headdiv.companion.report.tables import write_table
 
 EXPERIMENT = "deacon/translation"
 
@@ -113,7 +114,7 @@ def test_other_numbers_have_four_significant_digits(value, sd, text):
 
 
 def test_means_and_standard_deviations_over_seeds(recorded):
-    table = tables.results_table("p", EXPERIMENT).set_index("variant")
+    table = results_table("p", EXPERIMENT).set_index("variant")
     assert list(table.index) == ["baseline", "direct-8", "own"]  # the paper's order, then one's own
     assert list(table["label"]) == ["Baseline Transformer", "Direct-8", "own"]
     assert list(table["seeds"]) == [2, 2, 1]
@@ -147,12 +148,12 @@ def test_training_examples_are_those_that_were_learnt_from(project):
     run = metrics("baseline", 1)
     run["config"]["train"] |= {"share": 0.1}
     store.record(run, "p")
-    assert tables.results_table("p", EXPERIMENT)["training_examples"].tolist() == [2900]
+    assert results_table("p", EXPERIMENT)["training_examples"].tolist() == [2900]
 
 
 def test_without_a_baseline_there_is_no_share_of_it(project):
     store.record(metrics("direct-8", 1), "p")
-    table = tables.results_table("p", EXPERIMENT)
+    table = results_table("p", EXPERIMENT)
     assert table["parameters_of_base"].isna().all()
     assert tables.table_data("p", EXPERIMENT).tables[BESIDE]["Parameters of base (%)"].tolist() == ["–"]
 
@@ -189,7 +190,7 @@ def test_a_toys_training_time_is_not_rounded_to_nothing(recorded):
     row = tables.table_data("p", "deacon/lm").tables[BESIDE].iloc[0]
     names = ["Training time (days)", "Training time, paper", "Inference time (ms)", "Inference time, paper"]
     assert row[names].tolist() == ["0.00012", "8.5", "0.31", "41"]
-    table = tables.results_table("p", "deacon/lm").iloc[0]
+    table = results_table("p", "deacon/lm").iloc[0]
     assert math.isnan(table["training_examples"])
     assert table["epoch_tokens"] == 5000
 
@@ -214,9 +215,9 @@ def test_it_has_no_verdict_before_all_runs_are_there(project, cautious):
     runs = [metrics(variant, seed) for variant in ("baseline", "direct-8") for seed in (1, 2)]
     cautious(*runs[:3])
     said = "Not judged yet: 3 of 4 runs are stored."
-    assert tables.table_data("c", EXPERIMENT).said == [said]
+    assert tables.table_data("c", EXPERIMENT).remarks == [said]
     put(runs[3], profile="c")
-    assert said not in tables.table_data("c", EXPERIMENT).said
+    assert said not in tables.table_data("c", EXPERIMENT).remarks
 
 
 @pytest.mark.parametrize("load", [2.0, 0.1])
@@ -231,7 +232,7 @@ def test_times_are_shown_of_a_quiet_machine_alone(load):
     times = {f"{what} time{unit}" for what, units in {"Training": ("", " (days)"), "Inference": ("", " (ms)")}.items()
              for unit in units} | {"Tokens/s", "Training (s)"}  # fmt: skip
     assert shown & times == (times if load < 1 else set())
-    assert (tables.UNTIMED in data.notes, "Training time" in data.signatures) == (load > 1, load < 1)
+    assert (UNTIMED in data.notes, "Training time" in data.signatures) == (load > 1, load < 1)
     assert not any("Not measured" in note for note in data.notes)
     assert "training_days" in data.numbers  # for programs as it was measured
     assert {"Perplexity", "Convergence epoch"} <= shown
@@ -268,7 +269,7 @@ def test_a_title_that_is_code_elsewhere_stays_text(text):
     kinds = {token.type for token in [*tokens, *(child for each in tokens for child in each.children or ())]}
     assert not kinds & {"html_block", "html_inline", "link_open", "image", "fence"}
     assert [token.type for token in tokens].count("tr_open") == 2
-    latex = re.sub("^%.*$", "", as_latex(table), flags=re.MULTILINE)
+    latex = re.sub("^%.*$", "", table.latex(), flags=re.MULTILINE)
     assert latex.count(r"\begin{table}") == latex.count(r"\end{tabular}") == 1
     assert r"\input" not in latex
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", printable(text))

@@ -12,7 +12,7 @@ from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.stored_outputs import read_outputs
-from headdiv.companion.report.contrasts import reported_difference
+from headdiv.companion.report.families import reported_difference
 from headdiv.companion.report.groups import judged_with
 from headdiv.companion.report.measures import MEASURES, mean_measure
 from headdiv.core.files import read_json

@@ -14,8 +14,8 @@ from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.report.contrasts import means_of, scores_of
 from headdiv.companion.report.differences import draw_rows
+from headdiv.companion.report.families import means_of, scores_of
 from headdiv.companion.report.formats import as_printed, signed
 from headdiv.companion.report.groups import (
     Groups,

@@ -16,8 +16,7 @@ from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report.contrasts import scores_of
-from headdiv.companion.report.families import PLAIN, beside, design_of
+from headdiv.companion.report.families import PLAIN, beside, design_of, scores_of
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import signed
 from headdiv.companion.report.groups import (

@@ -20,20 +20,24 @@ from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
 from headdiv.companion.report import plotting
-from headdiv.companion.report.contrasts import (
+from headdiv.companion.report.families import (
+    CHANGES,
     compared_scores,
+    design_of,
+    families_of,
     means_of,
     reported_difference,
+    scores_in_common,
     scores_of,
     seed_by_seed,
     set_apart_by_score,
     stored_contrasts,
 )
-from headdiv.companion.report.families import CHANGES, design_of, families_of, scores_in_common
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed, plural, signed, with_unit
 from headdiv.companion.report.groups import (
     Groups,
+    all_quiet,
     chosen,
     failed_trainings,
     judged_with,
@@ -42,7 +46,6 @@ from headdiv.companion.report.groups import (
     task_shown,
     title,
 )
-from headdiv.companion.report.headtohead import all_quiet
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import GREY, SMALL, VERDICT_LOOKS
 from headdiv.companion.report.verdicts import (

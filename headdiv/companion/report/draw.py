@@ -14,8 +14,7 @@ from headdiv.companion.experiments.run_result import IMPORTANCE
 from headdiv.companion.experiments.stored_outputs import FILE as OUTPUTS
 from headdiv.companion.report.figures import figures_of, write_figure
 from headdiv.companion.report.table_data import OF_PRUNING, OF_TUNING
-from headdiv.companion.report.table_files import write_table
-from headdiv.companion.report.tables import tables_of
+from headdiv.companion.report.tables import tables_of, write_table
 from headdiv.core.errors import DataError, NotStoredError
 from headdiv.core.settings import nearest
 

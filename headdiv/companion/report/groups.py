@@ -114,6 +114,11 @@ def not_judged_yet(profile: str, experiment: str, groups: Mapping[str, Sequence[
     return f"Not judged yet: {found} of {plural(len(planned), 'run')} {'is' if found == 1 else 'are'} stored."
 
 
+def all_quiet(groups: Groups) -> bool:
+    """Whether nothing else kept the machine busy in any run, so that their times may be compared."""
+    return all(run.cost.quiet for runs in groups.values() for run in runs)
+
+
 def failed_trainings(profile: str, experiment: str) -> list[str]:
     """The sentence about runs that failed, and whose variants have the other seeds alone."""
     found = Runs(profile).failed(experiment)

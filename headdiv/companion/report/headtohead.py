@@ -3,111 +3,93 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headdiv.companion.analysis.comparison import Difference, uneven
-from headdiv.companion.analysis.statistics import interval
-from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask
+from headdiv.companion.analysis.comparison import uneven
+from headdiv.companion.analysis.statistics import Interval, interval
+from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path
 from headdiv.companion.experiments.stored_outputs import read_outputs
-from headdiv.companion.report.contrasts import (
-    asked_differences,
+from headdiv.companion.report.diversity import DIVERSITY_NOTE, diversity_table
+from headdiv.companion.report.families import (
     compared_scores,
     differences_of,
-    means_of,
     scores_of,
     set_apart,
+    single_changes,
 )
-from headdiv.companion.report.diversity import DIVERSITY_NOTE, diversity_table
-from headdiv.companion.report.formats import NONE, as_printed, enough, plural, signed, with_intervals, with_unit
-from headdiv.companion.report.groups import Groups, chosen, judged_with, labels_of, measured, more_rows, task_shown
+from headdiv.companion.report.formats import NONE, as_printed, enough, plural, with_intervals, with_unit
+from headdiv.companion.report.groups import all_quiet, measured, more_rows
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
-from headdiv.companion.report.scale import scale
+from headdiv.companion.report.result_tables import Results, difference_table
 from headdiv.companion.report.table_data import TableData, ends
-from headdiv.companion.report.verdicts import ALPHA, LOWEST_LOSS, MARGINS, NO_DIFFERENCE, verdict
-from headdiv.companion.tasks.base import VALIDATION_LOSS
+from headdiv.companion.report.verdicts import ALPHA, MARGINS, NO_DIFFERENCE
 from headdiv.companion.tasks.bleu import paired_bootstrap
 from headdiv.core.errors import DataError
 
-COSTS: dict[str, Callable[[RunResult], float]] = {  # the time of a search is NaN where it was not kept
+MEASURED: dict[str, Callable[[RunResult], float]] = {  # beside scores; NaN where the time of a search was not kept
     "training_seconds": lambda run: run.cost.training_seconds,
     "sentences_per_second": lambda run: run.cost.search.sentences_per_second if run.cost.search else math.nan,
     "peak_memory_mib": lambda run: run.cost.peak_memory_mib,
 }
 
-# ---- against the baseline
+# ---- the paired bootstrap
 
 
-@dataclass
-class Comparison:
-    """Every variant against the baseline of the same seed, on the same test set."""
+def bootstrap(results: Results) -> tuple[dict[str, list[float]], str, list[str]]:
+    """Every variant against the baseline of the same seed, on the stored counts of each test sentence's n-grams.
 
-    rows: Groups  # of the model
-    differences: dict[str, Difference] = field(default_factory=dict)  # of BLEU, by variant
-    p_values: dict[str, list[float]] = field(default_factory=dict)  # of the bootstrap, likewise
-    signature: str | None = None  # of the bootstrap; None where there was none
-    lacking: list[str] = field(default_factory=list)  # runs without counts, or outputs and corpus
-
-
-def compare(profile: str, experiment: str, groups: Groups) -> Comparison:
-    """Differences of BLEU, and the paired bootstrap on what is stored of each sentence beside the metrics.
-
-    It needs no corpus. Runs from before the counts were stored need it, for the references of their stored outputs, and
-    have no bootstrap without it.
-
-    Args:
-        profile: name or path.
-        experiment: ``<paper>/<task>``.
-        groups: its runs by variant.
+    Returns:
+        p-values by variant, one a seed; the bootstrap's signature, "" where there was none; the runs without counts,
+        whose stored outputs need the corpus for their references.
 
     Raises:
-        DataError: outputs or counts do not have the BLEU of their metrics.
+        DataError: counts do not have the BLEU of their metrics.
     """
-    rows = judged_with(profile, experiment)
-    result = Comparison(rows, differences_of(rows, SCORE))
-    for baseline in groups.get(BASELINE, []):
-        seed = baseline.seed
-        runs = {variant: run for variant, found in groups.items() for run in found if run.seed == seed}
-        stored = {variant: _counts(profile, experiment, run) for variant, run in runs.items()}
-        result.lacking.extend(f"{variant} (seed {seed})" for variant, counts in stored.items() if counts is None)
+    p_values: dict[str, list[float]] = {}
+    signature, lacking = "", []
+    for baseline in results.groups.get(BASELINE, []):
+        runs = {run.variant: run for run in results.runs if run.seed == baseline.seed}
+        stored = {variant: _counts(results.profile, run) for variant, run in runs.items()}
+        lacking += [f"{variant} (seed {baseline.seed})" for variant, counts in stored.items() if counts is None]
         systems = {variant: counts for variant, counts in stored.items() if counts is not None}
         if BASELINE not in systems or len(systems) == 1:
             continue
-        found = paired_bootstrap(systems.pop(BASELINE), systems, baseline.config.data.get("lowercase", False))
-        for variant, score in {BASELINE: found.baseline, **found.scores}.items():
-            _must_agree(profile, experiment, runs[variant], score)
-        for variant, p in found.p_values.items():
-            result.p_values.setdefault(variant, []).append(p)
-        result.signature = found.signature
-    return result
+        compared = paired_bootstrap(systems.pop(BASELINE), systems, baseline.config.data.get("lowercase", False))
+        for variant, bleu in {BASELINE: compared.baseline, **compared.scores}.items():
+            _must_agree(results.profile, runs[variant], bleu)
+        for variant, p in compared.p_values.items():
+            p_values.setdefault(variant, []).append(p)
+        signature = compared.signature
+    return p_values, signature, lacking
 
 
-def _counts(profile: str, experiment: str, run: RunResult) -> np.ndarray | None:
+def _counts(profile: str, run: RunResult) -> np.ndarray | None:
     """What BLEU needs of each sentence of the test set, where it is stored."""
-    counts = read_outputs(metrics_path(profile, experiment, run.variant, run.seed), profile).counts
+    counts = read_outputs(metrics_path(profile, run.experiment, run.variant, run.seed), profile).counts
     return None if counts is None else np.array(counts)
 
 
-def _must_agree(profile: str, experiment: str, run: RunResult, found: float) -> None:
-    if abs(found - run.value(SCORE)) > 1e-6:
-        path = metrics_path(profile, experiment, run.variant, run.seed)
+def _must_agree(profile: str, run: RunResult, bleu: float) -> None:
+    if abs(bleu - run.value(SCORE)) > 1e-6:
+        path = metrics_path(profile, run.experiment, run.variant, run.seed)
         raise DataError(
-            f"{path.parent}: BLEU {found:.4f} of the stored counts, expected the {run.value(SCORE):.4f} of "
+            f"{path.parent}: BLEU {bleu:.4f} of the stored counts, expected the {run.value(SCORE):.4f} of "
             f"{path.name}; they are not of one run"
         )
 
 
-# ---- the table for programs
+# ---- numbers
 
 
-def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFrame:
-    """One line a variant, in the order of the paper's file, of these runs by variant and their comparison.
+def comparison_numbers(
+    results: Results, means: Mapping[str, list[Interval]], p_values: Mapping[str, list[float]]
+) -> pd.DataFrame:
+    """One line a variant, in the order of the paper's file.
 
     Columns: variant, label, seeds, epochs (a mean); of BLEU, training_seconds, sentences_per_second, peak_memory_mib
     and the head measures: mean over seeds, and ``<name>_low``, ``<name>_high``, the ends of Student's 95 % interval
@@ -116,42 +98,44 @@ def table_of(experiment: str, groups: Groups, compared: Comparison) -> pd.DataFr
     row is left out of the additive model (`analysis.comparison.uneven`); of the bootstrap p_lowest and
     p_highest over seeds, p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and
     parameters_of_base (%); front_parameters and front_training_seconds, whether no other variant has as much BLEU for
-    less (by differences; by time empty where other work kept the machine busy).
+    less (by differences; by time empty where other work kept the machine busy). Then of every other score of the task
+    its mean, and its difference from the baseline with the interval's ends.
     """
-    labels = labels_of(experiment, groups)
-    base = groups[BASELINE][0].parameters if BASELINE in groups else math.nan
-    alone = uneven(scores_of(compared.rows, SCORE))
-    rows = []
-    for variant, runs in groups.items():
-        p = compared.p_values.get(variant, [])
-        row: dict[str, Any] = {"variant": variant, "label": labels[variant], "seeds": len(runs)}
-        row |= {"epochs": mean(run.epochs for run in runs)} | ends(SCORE, interval([run.value(SCORE) for run in runs]))
-        apart = compared.differences.get(variant, NO_DIFFERENCE)
-        row |= ends(f"{SCORE}_difference", apart)
-        row |= {"common_seeds": apart.count, "equivalence_p": apart.equivalence(MARGINS[SCORE])}
-        row |= {"own_interval": variant in alone}
-        row |= {"p_lowest": min(p, default=math.nan), "p_highest": max(p, default=math.nan)}
-        row |= {"p_below_5_percent": sum(value < ALPHA for value in p), "p_seeds": len(p)}
-        row |= {"parameters": runs[0].parameters, "parameters_of_base": 100 * runs[0].parameters / base}
-        for name, cost in COSTS.items():
-            row |= ends(name, interval([cost(run) for run in runs]))
-        for name in MEASURES:
-            row |= ends(name, interval([mean_measure(run, name) for run in runs]))
-        rows.append(row)
-    table = pd.DataFrame(rows)
-    score = table[SCORE]
+    groups, p = results.groups, [p_values.get(variant, []) for variant in results.groups]
+    differences, alone = _differences(results, SCORE), uneven(scores_of(results.model, SCORE))
+    columns = results.identity() | {"epochs": [mean(run.epochs for run in runs) for runs in groups.values()]}
+    columns |= ends(SCORE, means[SCORE]) | ends(f"{SCORE}_difference", differences)
+    columns |= {
+        "common_seeds": [difference.count for difference in differences],
+        "equivalence_p": [difference.equivalence(MARGINS[SCORE]) for difference in differences],
+        "own_interval": [variant in alone for variant in groups],
+        "p_lowest": [min(values, default=math.nan) for values in p],
+        "p_highest": [max(values, default=math.nan) for values in p],
+        "p_below_5_percent": [sum(value < ALPHA for value in values) for values in p],
+        "p_seeds": [len(values) for values in p],
+        "parameters": [runs[0].parameters for runs in groups.values()],
+        "parameters_of_base": [share.mean for share in results.means("parameters_of_base")],
+    }
+    for name in (*MEASURED, *MEASURES):
+        columns |= ends(name, means[name])
+    score = pd.Series(columns[SCORE])
     if BASELINE in groups:  # rows may have other seeds
-        base_score = table.loc[table["variant"] == BASELINE, SCORE].item()
-        score = (base_score + table[f"{SCORE}_difference"]).fillna(score)
-    table["front_parameters"] = pareto_front(table["parameters"], score)
+        base = columns[SCORE][columns["variant"].index(BASELINE)]
+        score = (base + pd.Series(columns[f"{SCORE}_difference"])).fillna(score)
+    columns["front_parameters"] = pareto_front(columns["parameters"], score)
     quiet = all_quiet(groups)  # else times are not compared
-    table["front_training_seconds"] = pareto_front(table["training_seconds"], score) if quiet else None
-    return table
+    columns["front_training_seconds"] = pareto_front(columns["training_seconds"], score) if quiet else None
+    for name in compared_scores(results.task):
+        if name != SCORE:
+            columns[name] = [found.mean for found in means[name]]
+            columns |= ends(f"{name}_difference", _differences(results, name))
+    return pd.DataFrame(columns)
 
 
-def all_quiet(groups: Groups) -> bool:
-    """Whether nothing else kept the machine busy in any run, so that their times may be compared."""
-    return all(run.cost.quiet for runs in groups.values() for run in runs)
+def _differences(results: Results, score: str) -> list[Interval]:
+    """Each variant minus the baseline, among all rows of the model."""
+    differences = differences_of(results.model, score)
+    return [differences.get(variant, NO_DIFFERENCE) for variant in results.groups]
 
 
 def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[bool]:
@@ -162,69 +146,61 @@ def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[bool]:
     return (~(as_good & better).any(axis=1)).tolist()
 
 
-# ---- the table for people
+# ---- the table
 
 
-def comparison_data(profile: str, experiment: str) -> TableData:
-    """The same for people: scores, costs, heads, each a table, and how every number came about."""
-    groups = chosen(profile, experiment, experiment)
-    task = task_shown(experiment, groups)
-    compared, runs = compare(profile, experiment, groups), [run for group in groups.values() for run in group]
-    table = table_of(experiment, groups, compared)
-    signatures = {"BLEU": runs[0].scores[SCORE].signature}
-    if compared.signature:
+def comparison_data(results: Results) -> TableData:
+    """Scores, training, single changes, costs, heads and diversity, each a table, and how every number came about."""
+    task, groups, quiet = results.task, results.groups, all_quiet(results.groups)
+    p_values, p_signature, lacking = bootstrap(results)
+    scores = compared_scores(task)
+    learnt = {name: column for name, column in scores.items() if name != SCORE}
+    measures = MEASURED | {name: lambda run, name=name: mean_measure(run, name) for name in MEASURES}
+    means = {name: results.means(name) for name in scores}
+    for name, measure in measures.items():
+        means[name] = [interval([measure(run) for run in runs]) for runs in groups.values()]
+    numbers = comparison_numbers(results, means, p_values)
+
+    signatures = {"BLEU": results.runs[0].scores[SCORE].signature}
+    if p_signature:
         what = "bootstrap over test sentences, one training each, paired with the baseline of the same seed"
-        signatures["p"] = f"{what}, {compared.signature}"
-    quiet = all_quiet(groups)
-    searches = [run.cost.search for run in runs if run.cost.search and quiet]
+        signatures["p"] = f"{what}, {p_signature}"
+    searches = sorted({_search(run.cost.search) for run in results.runs if run.cost.search}) if quiet else []
     if searches:
-        how = {_search(search) for search in searches}
-        signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(sorted(how))}"
-    notes = [*task.notes, *_notes(table, compared, quiet, bool(searches)), *more_rows(compared.rows, groups)]
-    scores, costs, heads = _display_tables(table, quiet)
-    shown = {"score, and its difference from the baseline": scores}
-    if learnt := {name: column for name, column in compared_scores(task).items() if name != SCORE}:
-        signatures |= measured(runs, learnt)
-        shown["training, and differences from the baseline"] = _learning(table, groups, learnt, compared.rows)
-    changes = changes_table(task, groups, compared.rows)
-    if len(changes):
-        shown["single changes"] = changes
-    shown |= {"cost": costs, "measures of the heads": heads}
-    related = diversity_table(groups)
-    if len(related):
-        shown["diversity and score"] = related
+        signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(searches)}"
+    signatures |= measured(results.runs, learnt)
+
+    cells = {
+        "Seeds": [str(len(runs)) for runs in groups.values()],
+        "BLEU": with_intervals(means[SCORE], 2),
+        "Against the baseline": with_intervals(_differences(results, SCORE), 2),
+        "p": [_p_cell(p_values.get(variant, [])) for variant in groups],
+    }
+    tables = {"score, and its difference from the baseline": results.rows("Method", cells)}
+    if learnt:
+        cells = {}
+        for name, column in learnt.items():
+            cells[with_unit(column.label, column.unit)] = with_intervals(means[name], column.digits)
+            cells[f"{column.label}, difference"] = with_intervals(_differences(results, name), column.digits)
+        tables["training, and differences from the baseline"] = results.rows("Method", cells)
+    if task.contrasts:
+        family, (*_, last) = single_changes(task, groups), scores
+        shown = dict.fromkeys([*family.verdicts.values(), last])  # the score that decides, and the last
+        changes = {name: family.estimate(scores_of(results.model, name)) for name in shown}
+        if family.rows:
+            judged = not results.waiting
+            tables[family.caption] = difference_table(task, family, changes, judged, seeds=True, units=True)
+    tables["cost"] = results.rows("Method", _cost_cells(numbers, means, quiet))
+    cells = {
+        label[0].upper() + label[1:]: with_intervals(means[name], digits) for name, (label, digits) in MEASURES.items()
+    }
+    tables["measures of the heads"] = results.rows("Method", cells)
+    notes = [*task.notes, *_notes(numbers, lacking, quiet, bool(searches)), *more_rows(results.model, groups)]
+    diversity = diversity_table(groups)
+    if len(diversity):
+        tables["diversity and score"] = diversity
         notes.append(DIVERSITY_NOTE)
-    return TableData(task.table, task.title, scale(runs, profile), table, shown, signatures, notes=notes)
-
-
-def changes_table(task: PaperTask, groups: Groups, rows: Groups) -> pd.DataFrame:
-    """What each change does (the paper's file names them) to the validation loss, which decides, and the last score."""
-    *_, last = scores = compared_scores(task)
-    judge = LOWEST_LOSS if LOWEST_LOSS in scores else VALIDATION_LOSS.key
-    asked = {name: asked_differences(task, groups, name, rows) for name in (judge, last)} if task.contrasts else {}
-    if not asked:
-        return pd.DataFrame()
-    losses = [loss for _, loss in asked[judge]]
-    shown = {"Change": [one.what for one, _ in asked[judge]], "Seeds": [str(loss.count) for loss in losses]}
-    for name, found in asked.items():
-        column = task.columns[name]
-        shown[with_unit(column.label, column.unit)] = with_intervals((one for _, one in found), column.digits)
-    return pd.DataFrame(shown | {"Verdict": [verdict(loss, higher=False) for loss in losses]})
-
-
-def _learning(table: pd.DataFrame, groups: Groups, scores: dict[str, Column], rows: Groups) -> pd.DataFrame:
-    """Losses and the like, and their differences from the baseline, seed by seed; their means enter ``table`` too."""
-    shown = {"Method": list(table["label"])}
-    for name, column in scores.items():
-        own = means_of(groups, name).values()
-        found = differences_of(rows, name)
-        apart = [found.get(variant, NO_DIFFERENCE) for variant in groups]
-        table[name] = [one.mean for one in own]
-        columns = pd.DataFrame([ends(f"{name}_difference", one) for one in apart])
-        table[list(columns)] = columns
-        shown[with_unit(column.label, column.unit)] = with_intervals(own, column.digits)
-        shown[f"{column.label}, difference"] = with_intervals(apart, column.digits)
-    return pd.DataFrame(shown, index=list(groups))
+    return results.table(numbers, tables, signatures, notes)
 
 
 def _search(cost: SearchCost) -> str:
@@ -232,74 +208,62 @@ def _search(cost: SearchCost) -> str:
     return f"{how}, {cost.batch_sentences} sentences at a time, {cost.device}, {plural(cost.threads, 'thread')}"
 
 
-def _with_interval(table: pd.DataFrame, name: str, digits: int, printed: Callable[..., str] = as_printed) -> list[str]:
-    rows = zip(table[name], table[f"{name}_high"] - table[name], strict=True)
-    return [printed(mean, digits, half) for mean, half in rows]
-
-
-def _display_tables(table: pd.DataFrame, quiet: bool) -> list[pd.DataFrame]:
-    """Scores, costs and heads, each a table of text; times where nothing else kept the machine busy."""
-    fronts = table[["front_parameters", "front_training_seconds"]].itertuples(index=False)
-    scores = {
-        "Seeds": list(map(str, table["seeds"])),
-        "BLEU": _with_interval(table, SCORE, 2),
-        "Against the baseline": _with_interval(table, f"{SCORE}_difference", 2, signed),
-        "p": [_p_values(row) for _, row in table.iterrows()],
-    }
-    times = {
-        "Training (s)": _with_interval(table, "training_seconds", enough(table["training_seconds"], 0)),
-        "Translating (sentences/s)": _with_interval(table, "sentences_per_second", 1),
-    }
-    costs = {
-        "Parameters": [f"{count:,}" for count in table["parameters"]],
-        "Relative to the baseline (%)": [as_printed(share, 2) for share in table["parameters_of_base"]],
-        **(times if quiet else {}),
-        "Peak memory (MiB)": [as_printed(value, 0) for value in table["peak_memory_mib"]],
-        "Pareto front": [", ".join(n for n, on in zip(("size", "time"), f, strict=True) if on) for f in fronts],
-    }
-    heads = {
-        label[0].upper() + label[1:]: _with_interval(table, name, digits) for name, (label, digits) in MEASURES.items()
-    }
-    variants, methods = list(table["variant"]), list(table["label"])
-    return [pd.DataFrame({"Method": methods, **columns}, index=variants) for columns in (scores, costs, heads)]
-
-
-def _p_values(row: pd.Series) -> str:
-    if not row["p_seeds"]:
+def _p_cell(values: Sequence[float]) -> str:
+    """ "0.060 to 0.459 (below 0.05: 0 of 3)" of several seeds."""
+    if not values:
         return NONE
-    ends = dict.fromkeys(f"{row[name]:.3f}" for name in ("p_lowest", "p_highest"))
-    if row["p_seeds"] == 1:
-        return next(iter(ends))
-    return f"{' to '.join(ends)} (below {ALPHA}: {row['p_below_5_percent']} of {row['p_seeds']})"
+    if len(values) == 1:
+        return f"{values[0]:.3f}"
+    span = " to ".join(dict.fromkeys(f"{end:.3f}" for end in (min(values), max(values))))
+    return f"{span} (below {ALPHA}: {sum(value < ALPHA for value in values)} of {len(values)})"
 
 
-def _about_intervals(table: pd.DataFrame) -> str:
-    judged = table[f"{SCORE}_difference_low"].notna()
+def _cost_cells(numbers: pd.DataFrame, means: Mapping[str, list[Interval]], quiet: bool) -> dict[str, list[str]]:
+    """Times where nothing else kept the machine busy."""
+    cells = {
+        "Parameters": [f"{count:,}" for count in numbers["parameters"]],
+        "Relative to the baseline (%)": [as_printed(share, 2) for share in numbers["parameters_of_base"]],
+    }
+    if quiet:
+        digits = enough(numbers["training_seconds"], 0)
+        cells["Training (s)"] = with_intervals(means["training_seconds"], digits)
+        cells["Translating (sentences/s)"] = with_intervals(means["sentences_per_second"], 1)
+    cells["Peak memory (MiB)"] = [as_printed(value, 0) for value in numbers["peak_memory_mib"]]
+    fronts = {"size": numbers["front_parameters"], "time": numbers["front_training_seconds"]}
+    cells["Pareto front"] = [
+        ", ".join(name for name, front in fronts.items() if front[row]) for row in range(len(numbers))
+    ]
+    return cells
+
+
+def _about_intervals(numbers: pd.DataFrame) -> str:
+    judged = numbers[f"{SCORE}_difference_low"].notna()
     if not judged.any():
-        if (table["seeds"] > 1).any():
+        if numbers["seeds"].max() > 1:
             return "No row shares several seeds with the baseline: no difference has an interval."
         return "One seed each, so there are no intervals, and how much another seed would change is not known."
-    said = (
+    how = (
         "The ± after a difference from the baseline is half the width of Dunnett's simultaneous 95 % interval, from "
         "one additive model of variant and seed for all rows with a pooled residual: all intervals of a column hold "
         "jointly with 95 %, and a row with fewer seeds has a wider one. The ± after a score is Student's interval for "
         "its mean over seeds and says nothing about differences."
     )
-    return " ".join([said, *set_apart(table.loc[judged & table["own_interval"], "label"])])
+    return " ".join([how, *set_apart(numbers.loc[judged & numbers["own_interval"], "label"])])
 
 
-def _notes(table: pd.DataFrame, compared: Comparison, quiet: bool, timed: bool) -> list[str]:
-    notes = [_about_intervals(table)]
-    if table["p_seeds"].any():
+def _notes(numbers: pd.DataFrame, lacking: list[str], quiet: bool, timed: bool) -> list[str]:
+    notes = [_about_intervals(numbers)]
+    if numbers["p_seeds"].any():
         notes.append(
             "p tells whether another test set could reverse the difference between two trained models, not whether "
             f"another training run could. If nothing differed, {ALPHA:.0%} of comparisons would come out below {ALPHA}."
         )
-    if compared.lacking:
-        notes.append(f"Without stored counts of n-grams, and so without p: {', '.join(compared.lacking)}.")
+    if lacking:
+        notes.append(f"Without stored counts of n-grams, and so without p: {', '.join(lacking)}.")
     if quiet:
         notes.append("Times are by the wall clock, measured once per run.")
-        notes += ["These runs' searches were not timed."] * (not timed)
+    if quiet and not timed:
+        notes.append("These runs' searches were not timed.")
     notes.append("Peak memory is that of a GPU's allocator, or of the whole process on a CPU.")
     front = "Pareto front: no other method has as high a BLEU with fewer parameters (size)"
     busy = ". These runs are not known to have had the machine to themselves, so no times are shown."

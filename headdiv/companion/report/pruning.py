@@ -16,8 +16,8 @@ from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.importance import ImportanceResult, stored_importance
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.report.contrasts import set_apart
 from headdiv.companion.report.differences import draw_rows
+from headdiv.companion.report.families import set_apart
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import NONE, plurals, with_intervals
 from headdiv.companion.report.groups import failed_trainings, labels_of, not_judged_yet, over_seeds, task_shown
@@ -79,7 +79,7 @@ def pruning_data(profile: str, experiment: str) -> TableData:
     seeds, labels = [len(of) for of in groups.values()], [task.label(variant) for variant in groups]
     table = pd.DataFrame({"variant": list(groups), "label": labels, "seeds": seeds, "heads": of_variants})
     for name, ones in found.items():
-        table = table.join(pd.DataFrame([ends(name, one) for one in ones]))
+        table = table.assign(**ends(name, ones))
     waiting = not_judged_yet(profile, experiment, groups)
     shown = pd.DataFrame(
         {"Method": labels, "Seeds": list(map(str, seeds))}
@@ -112,7 +112,7 @@ def pruning_data(profile: str, experiment: str) -> TableData:
         *failed_trainings(profile, experiment),
     ]
     notes = [how, SIMULTANEOUS]
-    return TableData(f"{task.table}, pruning", task.title, scale, table, {"heads": shown}, said=said, notes=notes)
+    return TableData(f"{task.table}, pruning", task.title, scale, table, {"heads": shown}, remarks=said, notes=notes)
 
 
 def _makes_it(profile: str, of: str) -> str:

@@ -1,8 +1,9 @@
-"""A table as people read it, whatever it is about: for Markdown, notebooks and the report; and as programs do."""
+"""A table as people read it, whatever it is about, in Markdown and LaTeX; and as programs do, in CSV."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import pandas as pd
@@ -13,14 +14,18 @@ OF_TUNING = "_tuning"  # end of the name of the table about an experiment's tuni
 OF_PRUNING = "_pruning"  # and of that about how many heads its runs can lose
 DIGITS = 10  # significant ones, in a CSV file
 PLUS_MINUS = "The ± after a score is half the width of Student's 95 % interval of the mean over seeds."
-
-
 SIMULTANEOUS = (
     "The ± after a difference from the baseline is half the width of Dunnett's simultaneous 95 % interval, from one "
     "additive model of variant and seed for all rows with a pooled residual."
 )
 BESIDE = "ours beside the paper's"  # a caption
 OURS = "scores"  # its place where the data are not the paper's
+
+LATEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"−": "$-$", "±": r"$\pm$", "–": "--", "δ": r"$\delta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "→": r"$\to$"}
+)
 
 
 @dataclass(frozen=True)
@@ -32,8 +37,8 @@ class TableData:
     scale: str  # what the numbers are of, in a sentence; **bold** is the only mark in it
     numbers: pd.DataFrame  # the same for programs
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)  # by caption; rows of variants are indexed by them
-    signatures: dict[str, str] = field(default_factory=dict)  # by score
-    said: list[str] = field(default_factory=list)  # what the numbers show
+    signatures: dict[str, str] = field(default_factory=dict)  # how a score is measured, by its label
+    remarks: list[str] = field(default_factory=list)  # what must be known before the numbers are read
     notes: list[str] = field(default_factory=list)  # how they came about
 
     def csv(self) -> str:
@@ -52,24 +57,48 @@ class TableData:
             parts.append(f"<details><summary>How these numbers are measured</summary>\n\n{measured}\n\n</details>")
         return "\n\n".join(parts) + "\n"
 
-    def captioned(self) -> list[tuple[str, pd.DataFrame]]:
+    def latex(self) -> str:
+        """A ``table`` environment for each of its parts; the document needs ``\\usepackage{booktabs}``."""
+        lines = [f"% {one_line(text)}" for text in (self.scale.replace("**", ""), *self.remarks, *self.notes)]
+        for caption, table in self._captioned():
+            columns = "".join(side[0] for side in alignment(table))
+            rows = table.rename(columns=_latex).map(_latex)
+            lines += [
+                "",
+                r"\begin{table}",
+                r"\centering",
+                rf"\caption{{{_latex(caption or f'{self.number}: {self.title}')}}}",
+                rows.to_latex(index=False, escape=False, column_format=columns).rstrip(),
+                r"\end{table}",
+            ]
+        return "\n".join([*lines, ""])
+
+    def _captioned(self) -> list[tuple[str, pd.DataFrame]]:
         """Each table with its caption as a sentence begins; "" where it is the only one."""
-        several = len(self.tables) > 1
-        return [(f"{one[0].upper()}{one[1:]}" if several else "", table) for one, table in self.tables.items()]
+        if len(self.tables) == 1:
+            return [("", table) for table in self.tables.values()]
+        return [(f"{caption[0].upper()}{caption[1:]}", table) for caption, table in self.tables.items()]
 
     def _parts(self) -> list[str]:
-        parts = [_text(self.scale), _list(self.said)]
-        for caption, table in self.captioned():
-            parts += [f"**{_text(caption)}**" * bool(caption), _markdown(table)]
+        parts = [_text(self.scale), _list(self.remarks)]
+        for caption, table in self._captioned():
+            parts.append(f"**{_text(caption)}**" if caption else "")
+            cells = table.rename(columns=_cell).map(_cell)
+            parts.append(cells.to_markdown(index=False, disable_numparse=True, colalign=alignment(table)))
         return [part for part in parts if part]
 
     def _measured(self) -> str:
-        return _list([*(f"{name}: {how}" for name, how in self.signatures.items()), *self.notes])
+        return _list([*(f"{label}: {how}" for label, how in self.signatures.items()), *self.notes])
 
 
-def ends(name: str, found: Interval) -> dict[str, float]:
-    """What `TableData.numbers` have of an interval: its mean by this name, its ends as ``<name>_low`` and ``_high``."""
-    return {name: found.mean, f"{name}_low": found.low, f"{name}_high": found.high}
+def ends(name: str, intervals: Iterable[Interval]) -> dict[str, list[float]]:
+    """Columns of `TableData.numbers`: means by this name, the ends of intervals as ``<name>_low`` and ``_high``."""
+    rows = list(intervals)
+    return {
+        name: [interval.mean for interval in rows],
+        f"{name}_low": [interval.low for interval in rows],
+        f"{name}_high": [interval.high for interval in rows],
+    }
 
 
 def alignment(table: pd.DataFrame) -> list[str]:
@@ -97,10 +126,9 @@ def _list(lines: list[str]) -> str:
     return "\n".join(f"- {_text(line)}" for line in lines)
 
 
-def _markdown(table: pd.DataFrame) -> str:
-    cells = table.rename(columns=_cell).map(_cell)
-    return cells.to_markdown(index=False, disable_numparse=True, colalign=alignment(table))
-
-
 def _cell(text: object) -> str:
     return _text(text).replace("|", "\\|")
+
+
+def _latex(text: object) -> str:
+    return one_line(text).translate(LATEX)

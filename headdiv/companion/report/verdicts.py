@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from headdiv.companion.analysis.comparison import Difference
-from headdiv.companion.experiments.run_result import RunResult
 
 ALPHA = 0.05
 LOWEST_LOSS = "validation_nll_best"  # the primary measure: the lowest validation loss of any epoch
@@ -18,7 +17,7 @@ NOT_YET = "not judged yet"  # in place of a verdict, while runs are missing that
 NO_DIFFERENCE = Difference(math.nan, math.nan, 0)
 
 
-def verdict(found: Difference, higher: bool = True, margin: float | None = None) -> str:
+def verdict(difference: Difference, higher: bool = True, margin: float | None = None) -> str:
     """One of `VERDICTS`.
 
     Better or worse only where the simultaneous interval leaves out 0; as good only where two one-sided t-tests at 5 %
@@ -26,19 +25,12 @@ def verdict(found: Difference, higher: bool = True, margin: float | None = None)
     would be off is known of the other rows alone.
 
     Args:
-        found: the difference, with its interval.
+        difference: with its interval.
         higher: whether more is better.
         margin: of equivalence; None: not tested.
     """
-    if found.count < 2 or math.isnan(found.half):
+    if difference.count < 2 or math.isnan(difference.half):
         return NOT_JUDGED
-    if not found.low <= 0 <= found.high:
-        return BETTER if (found.mean > 0) == higher else WORSE
-    return AS_GOOD if margin is not None and found.equivalence(margin) <= ALPHA else UNDECIDED
-
-
-def score_of(run: RunResult, name: str) -> float | None:
-    """A number of a run; the lowest validation loss from its curve, for not every run has it among its scores."""
-    if name == LOWEST_LOSS and run.value(name) is None:
-        return min(point.validation_nll for point in run.curve)
-    return run.value(name)
+    if not difference.low <= 0 <= difference.high:
+        return BETTER if (difference.mean > 0) == higher else WORSE
+    return AS_GOOD if margin is not None and difference.equivalence(margin) <= ALPHA else UNDECIDED
