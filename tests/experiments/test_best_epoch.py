@@ -14,7 +14,6 @@ from headdiv.companion.experiments.results import record
 from headdiv.companion.experiments.running import averaged_run, best_run, load_run, run_folder, train
 from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.tasks import TASKS, seq2seq
-from headdiv.companion.tasks.base import Task, score
 from headdiv.core.errors import ConfigError, DamageError
 from headdiv.core.files import read_json
 from headdiv.core.settings import check
@@ -262,10 +261,3 @@ def test_every_task_has_these_measures(tmp_path, monkeypatch, name):
     assert scores.keys() >= {"training_nll_evaluated", "validation_nll_calibrated", "temperature"}
     assert ("best" in metrics["more_outputs"]) == (name != "lm")
     record(metrics, "tiny")
-
-
-def test_a_task_is_compared_by_its_score_on_the_test_set_where_it_names_no_others(confident, monkeypatch):
-    run, _ = confident
-    monkeypatch.setattr(type(TASKS["translation"]), "compared_scores", Task.compared_scores)
-    found = evaluation.best_scores(run, copy.copy(run), {"bleu": score(1, "", "")})
-    assert found.keys() == {"validation_nll_best", "best_epoch", "bleu_best"}

@@ -15,14 +15,13 @@ from headdiv.companion.models.language_model import (
     IGNORED,
     LanguageModel,
     MaskedModel,
-    continue_text,
     fill_in,
+    likeliest_tokens,
     make_masked_windows,
     make_windows,
 )
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.transformer import count_parameters, initialise
-from headdiv.core.errors import DataError
 from headdiv.methods import make_method
 from headdiv.nn.packing import MASKED
 from headdiv.nn.sizes import LMConfig
@@ -249,17 +248,11 @@ def test_a_text_is_continued_with_the_likeliest_tokens(method, boundaries):
     for prompt in ([END], [3, 4], [5, END, 1, 8, 0, 7]):
         for new in (0, 1, 12 - len(prompt)):
             model.train()  # nothing is dropped out all the same
-            written = continue_text(model, prompt, new, END if boundaries else None)
+            written = list(likeliest_tokens(model, prompt, new, END if boundaries else None))
             assert not model.training
             assert written == literal_continuation(model, prompt, new, boundaries)
             found.update(written)
     assert len(found) > 1
-
-
-@pytest.mark.parametrize(("prompt", "new"), [([], 3), ([1] * 5, 4), ([1] * 9, 0)])
-def test_a_continuation_must_fit_into_the_context(prompt, new):
-    with pytest.raises(DataError, match=f"^a prompt of {len(prompt)} tokens and {new} new ones: expected 1 to 8 in"):
-        continue_text(build(LanguageModel), prompt, new)
 
 
 # ---- blanks filled

@@ -84,7 +84,7 @@ def test_a_view_is_of_a_head_that_there_is(run):
 @pytest.mark.parametrize("task", ["summarisation", "qa", "lm", "mlm"])
 def test_every_task_has_an_example_that_all_can_read(folder, task):
     run = untrained(small_config(task))
-    text, other = TASKS[task].example_text(run)
+    text, other, _ = TASKS[task].example_texts(run, 1)[0]
     if task == "qa":
         asked = run.corpus.test.questions[0]
         assert (text, other) == (asked.context, asked.question)
@@ -201,7 +201,7 @@ def test_masking_a_head_of_a_language_model(folder):
     rows = log_probabilities(run, batch)
     expected = -sum(float(rows[i, word]) for i, word in enumerate(tokens[1:])) / (len(tokens) - 1)
     assert table.iloc[0, 1] == pytest.approx(expected, abs=1e-5)
-    assert ("the dog" + table.iloc[0, 0]) == TASKS["lm"].apply(run, "the dog", new_tokens=16)
+    assert ("the dog" + table.iloc[0, 0]) == TASKS["lm"].apply(run, "the dog")
     assert sentence_of(DataError, masking, view_of(run, "")) == (
         "a text without anything to predict: expected one token at least"
     )

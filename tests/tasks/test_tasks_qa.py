@@ -10,7 +10,7 @@ from small_runs import enter, put_squad, small_config, untrained
 from torch import nn
 
 from headdiv.companion.data.corpora.qa import SKIP
-from headdiv.companion.experiments.evaluation import apply, examples
+from headdiv.companion.experiments.evaluation import apply
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.qa import SpanConfig, best_span, predict
@@ -111,20 +111,17 @@ def test_the_gold_answers_score_a_hundred(run):
     """From the batch to the characters, to the file, to the scores."""
     config = run.config.model_copy(update={"decode": SpanConfig()})  # of any length
     perfect = untrained(config, Perfect(run.corpus.test))
-    result = TASK.scores(perfect)
-    assert {name: result[name]["value"] for name in result} == {"em": 100.0, "f1": 100.0}
-    assert result["em"]["unit"] == result["f1"]["unit"] == "%"
-    assert result["em"]["signature"] == f"{SIGNATURE}; 20 questions"
-    found = held_out_loss(perfect, "test")
-    assert found == {"nll": pytest.approx(0.0, abs=1e-6), "accuracy": 100.0}
+    scores = TASK.scores(perfect)
+    assert {name: score["value"] for name, score in scores.items()} == {"em": 100.0, "f1": 100.0}
+    assert scores["em"]["signature"] == f"{SIGNATURE}; 20 questions"
+    assert held_out_loss(perfect, "test") == {"nll": pytest.approx(0.0, abs=1e-6), "accuracy": 100.0}
     golds = {question.id: question.answers[0].text for question in run.corpus.test.questions}
     assert read_json(TASK.outputs_file(perfect)) == {"test": golds}
-    shown = examples(perfect, 4)
-    assert list(shown.columns) == ["passage", "question", "gold answers", "answer"]
-    for row, question in zip(shown.itertuples(index=False), run.corpus.test.questions, strict=False):
-        golds = list(dict.fromkeys(answer.text for answer in question.answers))
-        assert tuple(row) == (question.context, question.question, " | ".join(golds), golds[0])
-    assert len(shown) == 4
+    for row, question in zip(
+        TASK.examples(perfect, 4).itertuples(index=False), run.corpus.test.questions, strict=False
+    ):
+        answers = list(dict.fromkeys(answer.text for answer in question.answers))
+        assert tuple(row) == (question.context, question.question, " | ".join(answers), answers[0])
 
 
 def test_a_question_typed_in_is_answered_as_in_the_test_set(run, cut):
@@ -133,8 +130,8 @@ def test_a_question_typed_in_is_answered_as_in_the_test_set(run, cut):
         assert apply(run, question.context, question.question) == answers[question.id]
     read = GRAZ[: GRAZ.index(" is 28")]  # twelve words
     assert apply(cut, GRAZ, "Which river?") == apply(cut, read, "Which river?") in read
-    for passage, question in ((" ", "Which river?"), (GRAZ, "\n")):
-        with pytest.raises(DataError, match=r"^a question and a passage of at least one word each are needed$"):
+    for passage, question in ((" ", "Which river?"), (GRAZ, "\n"), (GRAZ, None)):
+        with pytest.raises(DataError, match="a question and a passage of at least one word each"):
             apply(cut, passage, question)
 
 

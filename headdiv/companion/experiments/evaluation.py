@@ -28,6 +28,7 @@ from headdiv.companion.tasks.base import (
     score,
     vocabulary_of,
 )
+from headdiv.core.files import read_json
 from headdiv.methods.base import ValidationSplit
 from headdiv.methods.registry import make_method
 
@@ -44,8 +45,8 @@ def evaluate(run: Run) -> dict[str, Any]:
     """
     record, config, last = run.record, run.config, run.point
     task = run.task
-    search = task.search_time(run)
     scores, outputs = task.scores(run), task.outputs_file(run)
+    search = read_json(outputs).get("time") if outputs else None
     scores, others = scores | loss_scores(run), task.further_tests(run)
     for name, other in others.items():
         scores |= named(task.compared_scores(other), name, name)

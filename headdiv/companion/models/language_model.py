@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from headdiv.companion.models.batching import IGNORED
 from headdiv.companion.models.transformer import ModuleFactory, make_layers, run_layers, step_layers
-from headdiv.core.errors import DataError
 from headdiv.core.precision import autocast
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dropout import Dropout
@@ -182,26 +181,12 @@ def fill_in(model: MaskedModel, batch: Windows) -> Tensor:
     return (hidden @ model.output_weight.T).argmax(dim=-1)
 
 
-def continue_text(model: LanguageModel, prompt: list[int], new_tokens: int, end: int | None = None) -> list[int]:
-    """The likeliest next token, ``new_tokens`` times.
-
-    Args:
-        model: the model.
-        prompt: what it reads first.
-        new_tokens: how many follow.
-        end: the token at which attention and positions start again, see `make_windows`; None: nowhere.
-
-    Raises:
-        DataError: an empty prompt, or one that leaves too little room in the model's context.
-    """
-    return list(likeliest_tokens(model, prompt, new_tokens, end))
-
-
 def likeliest_tokens(model: LanguageModel, prompt: list[int], new_tokens: int, end: int | None = None) -> Iterator[int]:
-    """The same tokens one by one, with cached keys and values; the prompt is read before the first."""
-    context = model.positions.num_embeddings
-    if not prompt or len(prompt) + new_tokens > context:
-        raise DataError(f"a prompt of {len(prompt)} tokens and {new_tokens} new ones: expected 1 to {context} in all")
+    """The likeliest next token, ``new_tokens`` times, with cached keys and values; the prompt is read before the first.
+
+    Prompt and new tokens must fit into the model's context. ``end``: the token at which attention and positions start
+    again, see `make_windows`; None: nowhere.
+    """
     model.eval()
     device = model.embedding.weight.device
     token, state = prompt[0], None

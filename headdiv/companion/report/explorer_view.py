@@ -8,14 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 import torch
 from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
-from torch import Tensor, nn
+from torch import Tensor
 
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
 from headdiv.analysis.similarity import Observed, compare_heads
@@ -124,7 +123,7 @@ def view_of(
         DataError: the model has no such place or head.
     """
     if text is None:
-        text, second = run.task.example_text(run)
+        text, second, _ = run.task.example_texts(run, 1)[0]
         other = second if other is None else other
     return View(run, text, other, list(heads_of(run.model))[-1] if place is None else place, head)
 
@@ -197,19 +196,17 @@ def masking(view: View) -> pd.DataFrame:
     run, task = view.run, view.run.task
     batch = task.expect_output(run, view.batch)
     given = view.other is not None and not task.second_is_input
-    of = "the output given" if given else f"all heads' {task.output}"
-    column = f"loss on the text ({task.unit})" if task.predicts_text else f"log-probability of {of} ({task.unit})"
-    lines = {
-        "all heads": {},
-        f"without {place_name(view.place)}, head {view.head}": masks_without(run.model, [(view.place, view.head)]),
-    }
-    rows = []
-    for masks in lines.values():
+    whose = "the output given" if given else f"all heads' {task.output}"
+    column = f"loss on the text ({task.unit})" if task.predicts_text else f"log-probability of {whose} ({task.unit})"
+    without = f"without {place_name(view.place)}, head {view.head}"
+    rows = {}
+    for name, masks in (("all heads", {}), (without, masks_without(run.model, [(view.place, view.head)]))):
         with masked_heads(run.model, masks):
             losses = task.loss(run.model, run.model.output_weight, batch)
             nll = losses.nll.item() / losses.count
-            rows.append([task.response(run, view.text, view.other), nll if task.predicts_text else -nll])
-    return pd.DataFrame(rows, index=list(lines), columns=[task.output, column])
+            response = task.response(run, view.text, view.other, None if masks else view.batch)
+            rows[name] = [response, nll if task.predicts_text else -nll]
+    return pd.DataFrame.from_dict(rows, orient="index", columns=[task.output, column])
 
 
 # ---- PCA weights and components
@@ -230,21 +227,16 @@ def components(view: View) -> Components | None:
     return compare_components(layers[view.place].w.detach().cpu().double(), C)
 
 
-_COVARIANCES: WeakKeyDictionary[nn.Module, dict[str, Tensor]] = WeakKeyDictionary()
-
-
 @torch.no_grad()
 def held_out_covariances(run: Run) -> dict[str, Tensor]:
     """C of every PCA layer's inputs over the validation split, nothing dropped out, by place: (k, k), float64.
 
-    Taken once for each loaded model.
+    Taken once for each loaded run; a model that comes with the project, without its validation text, has them stored.
     """
-    if "covariances" in run.record:  # of a model that comes with the project, without its validation text
-        return run.record["covariances"]
-    if run.model not in _COVARIANCES:
+    if "covariances" not in run.record:
         run.model.eval()
-        with collected_moments(run.model) as found:
+        with collected_moments(run.model) as moments:
             for batch in run.task.held_out(run.corpus, "valid", run.config):
                 run.model(batch.to(run.device))
-        _COVARIANCES[run.model] = {place: C for place, (_, _, C) in found.items()}
-    return _COVARIANCES[run.model]
+        run.record["covariances"] = {place: C for place, (_, _, C) in moments.items()}
+    return run.record["covariances"]

@@ -7,7 +7,7 @@ To add a task, write one file with a class after `Task` here, and enter it in ``
    ``statistics`` (JSON): ``vocabulary`` by side, ``refused`` records by reason, and for "valid", "test" and, unless it
    is a stream, "train" the number of ``examples``; of "valid" also ``unigram_nll``, what the simplest model would
    reach, which `headdiv check` holds every run against;
-3. says what can be done with a text that is typed in: `apply`, `example_batch`, `example_text`.
+3. says what can be done with a text that is typed in: `apply`, `example_batch`, `example_texts`.
 
 `tests/tasks/test_tasks_contract.py` holds every task to this. An experiment needs a table too, in one of the files in
 ``headdiv/companion/experiments/papers``.
@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.companion import tasks
+from headdiv.companion.data import cache
 from headdiv.companion.data.data_config import DataConfig
 from headdiv.companion.models.transformer import ModuleFactory
 from headdiv.companion.tasks.run_config import RunConfig
@@ -39,7 +40,6 @@ from headdiv.nn.sizes import Sizes
 from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Losses
 
-CorpusT = TypeVar("CorpusT")
 Score = dict[str, Any]  # value, unit, signature
 
 BEST = "best"  # what scores and outputs of the best epoch's parameters are called, and their folder in a run's
@@ -76,7 +76,7 @@ LOSS_LABELS = {
 
 @dataclass(frozen=True)
 class Cut:
-    """Something that is cut at a length, and what captions call it."""
+    """Texts that are cut at a length, as captions say it."""
 
     share: str  # key of each split's statistics: the share of texts that were cut
     what: str  # "articles"
@@ -109,7 +109,7 @@ class Run:
         return self.record["curve"][self.record.get("evaluated_epoch", 0) - 1]
 
     @property
-    def task(self) -> Task[Any]:
+    def task(self) -> Task:
         """What it was trained on."""
         return tasks.TASKS[self.config.kind]
 
@@ -125,13 +125,14 @@ class Run:
         return names | {"hash": self.folder.name, "config": config.model_dump(mode="json")}
 
 
-class Task(ABC, Generic[CorpusT]):
-    """One kind of task. Without state: everything is handed in."""
+class Task(ABC):
+    """One kind of task. Without state: everything is handed in. A ``corpus`` is what `load` gives."""
 
     name: ClassVar[str]  # what papers and `RunConfig.kind` call it
     Data: ClassVar[type[DataConfig]]  # the keys of ``data`` in a profile; likewise Model and Decode
     Model: ClassVar[type[Sizes]]
     Decode: ClassVar[type[Settings]]
+    roles: ClassVar[tuple[str, ...]] = ("examples",)  # of the files that each split must have
     ignores: ClassVar[tuple[str, ...]] = ("epoch_scores",)  # keys of ``train`` that have no effect
 
     unit: ClassVar[str]  # of losses: "nats/token"
@@ -149,18 +150,17 @@ class Task(ABC, Generic[CorpusT]):
     cuts: ClassVar[tuple[Cut, ...]] = ()
     mentioned: ClassVar[Mapping[str, str]] = {}  # counts of a split that a caption mentions where they are above 0
     sides: ClassVar[tuple[str, str]] = ("text", "text")  # what encoder and decoder read; of one stack the same twice
-    texts: ClassVar[tuple[str, ...]] = ("text",)  # what is typed in: the text, and the second one if there is any
-    second_is_input: ClassVar[bool] = False  # a question; else an output, the model's own where it is left out
     output: ClassVar[str]  # what the model's output is called
+    second_is_input: ClassVar[bool] = False  # a second typed text is a question; else an output for the decoder
     predicts_text: ClassVar[bool] = False  # of a typed text, the text itself is predicted and not the output
 
     # ---- settings and words
 
-    @abstractmethod
     def check_data(self, config: Any, at: Place = ("data",), source: Source | None = None) -> None:
         """Check the data's settings, which ``at`` leads to in ``source``, against the files there are: ConfigError."""
+        cache.check_data(config, self.roles, at, source)
 
-    def check_model(self, model: Any, data: Any, at: Place = ("model",), source: Source | None = None) -> None:
+    def check_model(self, model: Any, data: Any, at: Place = ("model",), source: Source | None = None) -> None:  # noqa: B027
         """Check the model's settings against the data's: ConfigError."""
 
     def score_label(self, name: str) -> str:
@@ -168,27 +168,22 @@ class Task(ABC, Generic[CorpusT]):
         known = {**LOSS_LABELS, self.main_score.name: self.main_score.label, **self.score_labels}
         for base in (self.test_score_name, *self.also_compared, "validation_nll"):
             if name not in known and name.startswith(f"{base}_"):
-                of = name.removeprefix(f"{base}_")
-                return f"{self.score_label(base)} {OF_PARAMETERS.get(of, f'on {of}')}"
+                which = name.removeprefix(f"{base}_")
+                return f"{self.score_label(base)} {OF_PARAMETERS.get(which, f'on {which}')}"
         return known.get(name) or name.replace("_", " ").capitalize()
 
     def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any], whole: int | None = None) -> str:
-        """How much is learnt from: "29,000 training pairs", or "100,000 tokens of text an epoch".
+        """How much is learnt from, by data's settings and corpus's statistics: "29,000 training pairs".
 
-        Args:
-            data: configuration of the data.
-            statistics: of the corpus.
-            whole: how many examples the training set has of which these are a part.
+        ``whole``: how many examples the training set has of which these are a part.
         """
-        if "epoch_tokens" in data:
-            return f"{data['epoch_tokens']:,} tokens of text an epoch"
-        of = f" of {whole:,}" if whole else ""
-        return f"{statistics['train']['examples']:,}{of} training {self.example_noun}"
+        part_of = f" of {whole:,}" if whole else ""
+        return f"{statistics['train']['examples']:,}{part_of} training {self.example_noun}"
 
     # ---- data and model
 
     @abstractmethod
-    def load(self, config: Any) -> CorpusT:
+    def load(self, config: Any) -> Any:
         """The prepared corpus, fetched and prepared where that has not been done; raises DataError."""
 
     def vocabulary(self, config: Any) -> tuple[int, ...]:
@@ -202,26 +197,23 @@ class Task(ABC, Generic[CorpusT]):
     # ---- training
 
     @abstractmethod
-    def batch_stream(self, corpus: CorpusT, config: RunConfig) -> BatchStream:
+    def batch_stream(self, corpus: Any, config: RunConfig) -> BatchStream:
         """The training batches."""
 
     @abstractmethod
-    def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Any]:
+    def held_out(self, corpus: Any, split: str, config: RunConfig) -> Iterator[Any]:
         """Batches of the split "valid" or "test", each example once; with several ranks, this one's share."""
 
     @abstractmethod
-    def training_sample(self, corpus: CorpusT, config: RunConfig) -> tuple[Iterator[Any], str]:
-        """Batches of a fixed part of the training text, and what it is in words.
-
-        It is as large as the validation split, or all of the training text.
-        """
+    def training_sample(self, corpus: Any, config: RunConfig) -> tuple[Iterator[Any], str]:
+        """Batches of a fixed part of the training text, as large as the validation split; and what it is in words."""
 
     @abstractmethod
     def loss(self, model: Callable[[Any], Tensor], weight: Tensor, batch: Any, smoothing: float = 0.0) -> Losses:
         """Loss and accuracy of the model on a batch; ``weight`` is its output weight, divided by the temperature."""
 
     def epoch_scores(
-        self, model: nn.Module, corpus: CorpusT, config: RunConfig, device: torch.device | str
+        self, model: nn.Module, corpus: Any, config: RunConfig, device: torch.device | str
     ) -> dict[str, float]:
         """Scores after every epoch beside the losses, by their names in the curve; the same on every rank.
 
@@ -240,7 +232,7 @@ class Task(ABC, Generic[CorpusT]):
         """By kind of attention, the index of the token that each query stands for: (T,)."""
 
     @abstractmethod
-    def decode_token(self, corpus: CorpusT, kind: str, index: int) -> str:
+    def decode_token(self, corpus: Any, kind: str, index: int) -> str:
         """A token as text."""
 
     # ---- results
@@ -249,15 +241,17 @@ class Task(ABC, Generic[CorpusT]):
     def scores(self, run: Run) -> dict[str, Score]:
         """The task's scores with units and signatures; outputs are kept beside the model."""
 
+    def compared_scores(self, run: Run) -> dict[str, Score]:
+        """Those of ``test_score_name`` and ``also_compared``; outputs are kept in the run's folder."""
+        scores = self.scores(run)
+        return {name: scores[name] for name in (self.test_score_name, *self.also_compared)}
+
     def test_score(self, run: Run) -> Score:
-        """The score on the test set that masked heads are judged by: the main score.
-
-        The model is searched anew; outputs that are kept beside it are neither read nor written.
-        """
+        """The score on the test set that masked heads are judged by, of a new search of which nothing is kept."""
         with tempfile.TemporaryDirectory() as folder:
-            return self.scores(replace(run, folder=Path(folder)))[self.test_score_name]
+            return self.compared_scores(replace(run, folder=Path(folder)))[self.test_score_name]
 
-    def reference_scores(self, data: Any, corpus: CorpusT) -> dict[str, Score]:
+    def reference_scores(self, data: Any, corpus: Any) -> dict[str, Score]:
         """Scores of the test set's references themselves, which bound what the outputs' can be."""
         return {}
 
@@ -272,28 +266,23 @@ class Task(ABC, Generic[CorpusT]):
         """What the main score needs of each output, a row each; None where nothing is kept of it."""
         return None
 
-    def compared_scores(self, run: Run) -> dict[str, Score]:
-        """`test_score` and `also_compared`, by name; outputs are kept in the run's folder."""
-        return {self.test_score_name: self.test_score(run)}
-
     def further_tests(self, run: Run) -> dict[str, Run]:
         """The run with other test sets that it is scored on (`compared_scores`), by name; each with its own folder."""
         return {}
 
-    def search_time(self, run: Run) -> dict[str, Any] | None:
-        """How long the search of the test set's outputs took; None for a task without a search word by word."""
-        return None
-
     def outputs_file(self, run: Run) -> Path | None:
-        """JSON beside the model with the test set's outputs (``test``) and more of them; None for a task without."""
+        """JSON beside the model; None for a task without outputs.
+
+        ``test`` has those of the test set; ``time``, where outputs are searched word by word, how long that took.
+        """
         return None
 
     @abstractmethod
-    def data_examples(self, corpus: CorpusT, count: int) -> pd.DataFrame:
+    def data_examples(self, corpus: Any, count: int) -> pd.DataFrame:
         """A few examples of the validation split as text, a row each."""
 
     @abstractmethod
-    def lengths(self, corpus: CorpusT) -> dict[str, np.ndarray]:
+    def lengths(self, corpus: Any) -> dict[str, np.ndarray]:
         """Lengths of the texts in words or tokens, by what they are lengths of."""
 
     @abstractmethod
@@ -304,45 +293,32 @@ class Task(ABC, Generic[CorpusT]):
 
     @abstractmethod
     def apply(self, run: Run, text: str, second: str | None = None) -> str:
-        """The model's output for a text that is typed in.
-
-        Args:
-            run: a finished run.
-            text: the first of `texts`.
-            second: the second, where that is read as well.
+        """The model's output for a text that is typed in; ``second`` is read where ``second_is_input``.
 
         Raises:
             DataError: the task has no use for these texts.
         """
 
-    def response(self, run: Run, text: str, second: str | None = None) -> str:
-        """The output as the explorer shows it: without the text itself."""
+    def response(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
+        """The output as the explorer shows it: without the text itself.
+
+        ``batch``: of `example_batch` with the same texts and model, where an output that was searched for it stands.
+        """
         return self.apply(run, text, second)
 
     @abstractmethod
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Any:
         """A typed text as a batch of one example, laid out as the task lays out its own, on the run's device.
 
-        Args:
-            run: a finished run.
-            text: the first of `texts`.
-            second: the second; an output (``second_is_input`` is false) is the model's own where left out.
+        Where ``second`` is an output for the decoder, it is the model's own if left out.
 
         Raises:
             DataError: texts that cannot be laid out.
         """
 
     @abstractmethod
-    def example_text(self, run: Run) -> tuple[str, str | None]:
-        """The first example of the test set as one would type it in: the text, and the second one if it is read.
-
-        Raises:
-            DataError: the test set has none.
-        """
-
     def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
-        """The first examples of the test set as one would type them in: text, second text, and reference if any."""
-        return [(*self.example_text(run), None)]
+        """Examples of the test set as one would type them in: text, second text, and reference if there is any."""
 
     def unknown_words(self, run: Run, text: str) -> list[str]:
         """The words of a typed text that the model does not know; none where it reads pieces down to single bytes."""

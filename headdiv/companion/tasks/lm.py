@@ -7,16 +7,15 @@ import statistics
 import time
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
 from headdiv.companion.data.corpora.masking import MaskedStream
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
@@ -26,7 +25,6 @@ from headdiv.companion.models.language_model import (
     IGNORED,
     LanguageModel,
     Windows,
-    continue_text,
     likeliest_tokens,
     make_windows,
 )
@@ -45,15 +43,13 @@ from headdiv.training.learner import Losses
 EVALUATION_TOKENS = 8000  # of a batch without training
 REPEATS = 5  # of the timed continuation
 WITHIN = 0.01  # of the best perplexity: where a run counts as converged
-EXAMPLE_TOKENS = 24  # of the explorer's example text
+EXAMPLE_TOKENS = 24  # of an example text
 NEW_TOKENS, RESPONSE_TOKENS = 40, 20  # of a continuation; in the explorer
 
 PERPLEXITY_CAPTION = (
     "Training loss (mean over an epoch, dropout on) and validation perplexity per {}, on a logarithmic axis, after "
     "each epoch; dashed: what token frequencies alone give."
 )
-
-StreamCorpus = TypeVar("StreamCorpus", bound=LMCorpus)
 
 
 def perplexity_curves(predicted: str) -> tuple[Panel, ...]:
@@ -69,7 +65,7 @@ class TimingConfig(Settings):
     new_tokens: int = Field(64, ge=1, description="tokens written and timed")
 
 
-class StreamTask(Task[StreamCorpus]):
+class StreamTask(Task):
     """What tasks on a stream of text have in common: its batches and those of held-out windows, and the loss."""
 
     Network: ClassVar[type[nn.Module]]
@@ -83,11 +79,14 @@ class StreamTask(Task[StreamCorpus]):
     example_noun = "documents"
 
     def check_data(self, config: LMData, at: Place = ("data",), source: Source | None = None) -> None:
-        """Files of one's own, or the toy; the mixture's sources must be SlimPajama's."""
-        cache.check_data(config, ["examples"], at, source)
+        """The mixture's sources must be SlimPajama's."""
+        super().check_data(config, at, source)
         for name in config.mixture or {}:
             if name not in SLIMPAJAMA:
                 raise config_error((*at, "mixture", name), f"unknown source{nearest(name, list(SLIMPAJAMA))}", source)
+
+    def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any], whole: int | None = None) -> str:
+        return f"{data['epoch_tokens']:,} tokens of text an epoch"
 
     def vocabulary(self, config: LMData) -> tuple[int, ...]:
         """Entries of the encoding; the configuration says how many, so that no data is needed."""
@@ -98,37 +97,37 @@ class StreamTask(Task[StreamCorpus]):
         return self.Network(config.model, entries, config.data.context, parts)
 
     @abstractmethod
-    def stream(self, corpus: StreamCorpus, config: RunConfig) -> Mixture | MaskedStream:
+    def stream(self, corpus: Any, config: RunConfig) -> Mixture | MaskedStream:
         """The training text from its beginning, as windows."""
 
     @abstractmethod
-    def windows(self, corpus: StreamCorpus, split: str) -> np.ndarray:
+    def windows(self, corpus: Any, split: str) -> np.ndarray:
         """All windows of a held-out split, as those of the stream."""
 
     @abstractmethod
-    def lay_out(self, windows: np.ndarray, corpus: StreamCorpus, data: Any) -> Windows:
+    def lay_out(self, windows: np.ndarray, corpus: Any, data: Any) -> Windows:
         """A batch of such windows."""
 
     def words(self, batch: Windows) -> dict[str, Tensor]:
         """The tokens that are read, whichever the stack's kind of attention is."""
         return {"encoder": batch.inputs, "decoder": batch.inputs}
 
-    def decode_token(self, corpus: StreamCorpus, kind: str, index: int) -> str:
+    def decode_token(self, corpus: Any, kind: str, index: int) -> str:
         """A token, with signs for the space that begins a word and for the end of a line."""
         return corpus.bpe.decode([index]).replace(" ", "␣").replace("\n", "↵")
 
-    def data_examples(self, corpus: StreamCorpus, count: int) -> pd.DataFrame:
+    def data_examples(self, corpus: Any, count: int) -> pd.DataFrame:
         """The first windows of the validation text, as they are cut."""
         windows = corpus.valid.windows[:count]
         return pd.DataFrame({"window": [corpus.bpe.decode(window[window != IGNORED]) for window in windows]})
 
-    def lengths(self, corpus: StreamCorpus) -> dict[str, np.ndarray]:
+    def lengths(self, corpus: Any) -> dict[str, np.ndarray]:
         """Of the validation text's documents, their ends counted."""
         targets = corpus.valid.windows[:, 1:].reshape(-1)  # every token, and an end after each document
         ends = np.flatnonzero(targets[targets != IGNORED] == corpus.bpe.end)
         return {"document (tokens)": np.diff(ends, prepend=-1)}
 
-    def batch_stream(self, corpus: StreamCorpus, config: RunConfig) -> BatchStream:
+    def batch_stream(self, corpus: Any, config: RunConfig) -> BatchStream:
         """See `Task`; an epoch is ``data.epoch_tokens`` of the stream, whatever the length of the text."""
         windows, batches = self._sizes(config)
         data, stream = config.data, self.stream(corpus, config)
@@ -144,14 +143,14 @@ class StreamTask(Task[StreamCorpus]):
         windows = config.train.tokens_per_batch // context
         return windows, max(1, round(config.data.epoch_tokens / (windows * context)))
 
-    def held_out(self, corpus: StreamCorpus, split: str, config: RunConfig) -> Iterator[Windows]:
+    def held_out(self, corpus: Any, split: str, config: RunConfig) -> Iterator[Windows]:
         windows, data = self.windows(corpus, split), config.data
         size = max(1, EVALUATION_TOKENS // data.context)
         starts = range(0, len(windows), size)
         for start in starts[distributed.rank() :: distributed.world()]:
             yield self.lay_out(windows[start : start + size], corpus, data)
 
-    def training_sample(self, corpus: StreamCorpus, config: RunConfig) -> tuple[Iterator[Windows], str]:
+    def training_sample(self, corpus: Any, config: RunConfig) -> tuple[Iterator[Windows], str]:
         windows, batches = self._sizes(config)
         count = min(len(self.windows(corpus, "valid")), windows * batches * config.train.epochs)
         size, stream = max(1, EVALUATION_TOKENS // config.data.context), self.stream(corpus, config)
@@ -169,20 +168,10 @@ class StreamTask(Task[StreamCorpus]):
         sums = linear_cross_entropy(hidden, weight, targets, smoothing)
         return Losses(*sums, count=len(targets), tokens=len(targets))
 
-    def test_score(self, run: Run) -> Score:
+    def compared_scores(self, run: Run) -> dict[str, Score]:
         """Perplexity on the test split, which needs no outputs."""
         nll = held_out_loss(run, "test")["nll"]
-        return score(perplexity(nll), "", f"exp({self.unit}), e^700 at most; test split")
-
-    def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
-        """See `Task`: one window, which begins with the special token of a document's beginning."""
-        if second is not None:
-            raise DataError("a language model reads one text, found two")
-        return self.typed_window(run, text).to(run.device)
-
-    @abstractmethod
-    def typed_window(self, run: Run, text: str) -> Windows:
-        """The window of `example_batch`."""
+        return {"test_perplexity": score(perplexity(nll), "", f"exp({self.unit}), e^700 at most; test split")}
 
     def expect_output(self, run: Run, batch: Windows) -> Windows:
         """See `Task`: the targets are there already."""
@@ -191,7 +180,7 @@ class StreamTask(Task[StreamCorpus]):
         return batch
 
 
-class LanguageModelling(StreamTask[LMCorpus]):
+class LanguageModelling(StreamTask):
     """Language modelling, scored by perplexity."""
 
     name = "lm"
@@ -258,33 +247,34 @@ class LanguageModelling(StreamTask[LMCorpus]):
             seconds.append((time.perf_counter() - began) / new)
         return 1000 * statistics.median(seconds), f"{new} tokens after {read}"
 
-    def apply(self, run: Run, text: str, second: str | None = None, new_tokens: int | None = None) -> str:
-        """A text that is typed in, with its likeliest continuation; ``second`` is not read.
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
+        """A text that is typed in, with its likeliest continuation of 40 tokens; ``second`` is not read."""
+        return text + self._continuation(run, text, NEW_TOKENS)
 
-        Of a text for which the context has no room beside ``new_tokens`` (40, at most half of it), its end is read.
-        """
+    def response(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
+        """The continuation alone, of 20 tokens."""
+        return self._continuation(run, text, RESPONSE_TOKENS)
+
+    def _continuation(self, run: Run, text: str, most: int) -> str:
+        """At most half the context is written; of a text for which it has no room beside that, the end is read."""
         bpe, context = run.corpus.bpe, run.config.data.context
-        new_tokens = min(NEW_TOKENS, context // 2) if new_tokens is None else new_tokens
-        room = max(1, context - new_tokens)
-        prompt = [bpe.end, *bpe.encode_batch([text])[0]][-room:]
-        return text + bpe.decode(_continued(run, prompt, new_tokens))
+        new_tokens = min(most, context // 2)
+        prompt = [bpe.end, *bpe.encode_batch([text])[0]][-max(1, context - new_tokens) :]
+        return bpe.decode(_continued(run, prompt, new_tokens))
 
-    def response(self, run: Run, text: str, second: str | None = None) -> str:
-        """The continuation alone."""
-        new_tokens = min(RESPONSE_TOKENS, run.config.data.context // 2)
-        return self.apply(run, text, new_tokens=new_tokens)[len(text) :]
-
-    def typed_window(self, run: Run, text: str) -> Windows:
-        """See `StreamTask`; of a text that is longer than the model's context, its end."""
+    def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
+        """See `Task`: one window, which begins with a document's end; of a text longer than the context its end."""
         bpe, data = run.corpus.bpe, run.config.data
         tokens = [bpe.end, *bpe.encode_batch([text])[0]][-data.context :]
-        return self.lay_out(np.array([[*tokens, IGNORED]]), run.corpus, data)
+        return self.lay_out(np.array([[*tokens, IGNORED]]), run.corpus, data).to(run.device)
 
-    def example_text(self, run: Run) -> tuple[str, str | None]:
-        """The beginning of the first test document."""
-        bpe, window = run.corpus.bpe, run.corpus.test.windows[0]
-        tokens = window[(window != IGNORED) & (np.cumsum(window == bpe.end) <= 1) & (window != bpe.end)]
-        return bpe.decode(tokens[: min(EXAMPLE_TOKENS, run.config.data.context // 2)].tolist()), None
+    def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
+        """The beginnings of the first test documents."""
+        bpe, tokens = run.corpus.bpe, run.corpus.test.windows[:, :-1]
+        tokens = tokens[tokens != IGNORED]
+        documents = np.split(tokens, np.flatnonzero(tokens == bpe.end))[1 : count + 1]
+        most = min(EXAMPLE_TOKENS, run.config.data.context // 2)
+        return [(bpe.decode(document[1 : most + 1].tolist()), None, None) for document in documents]
 
     def examples(self, run: Run, count: int) -> pd.DataFrame:
         """The first words of test windows, how they go on, and how the model goes on."""
@@ -305,7 +295,7 @@ class LanguageModelling(StreamTask[LMCorpus]):
 def _continued(run: Run, prompt: list[int], new_tokens: int) -> list[int]:
     """The likeliest tokens after a prompt, as the run's model has learnt to read documents."""
     end = run.corpus.bpe.end if run.config.data.boundaries else None
-    return continue_text(run.model, prompt, new_tokens, end)
+    return list(likeliest_tokens(run.model, prompt, new_tokens, end))
 
 
 def perplexity(nats: float) -> float:

@@ -27,7 +27,7 @@ MASK_TOKENS = re.compile(rf" ?{re.escape(MASK_TOKEN)}")
 SHOWN_TOKENS = 48  # of a window, as an example
 
 
-class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
+class MaskedLanguageModelling(StreamTask):
     """Masked language modelling, scored by perplexity on the tokens that are to be predicted."""
 
     name = "mlm"
@@ -87,18 +87,19 @@ class MaskedLanguageModelling(StreamTask[MaskedCorpus]):
         read[masked] = _fill(run, read, masked)
         return bpe.decode(read[0, 1:])
 
-    def typed_window(self, run: Run, text: str) -> Windows:
-        """See `StreamTask`; errors as those of `encode_masked`."""
+    def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
+        """See `Task`: one window; errors as those of `encode_masked`."""
         read = np.array(encode_masked(run, text))
-        return self.lay_out(np.stack([read, np.full_like(read, IGNORED)])[None], run.corpus, run.config.data)
+        windows = np.stack([read, np.full_like(read, IGNORED)])[None]
+        return self.lay_out(windows, run.corpus, run.config.data).to(run.device)
 
-    def example_text(self, run: Run) -> tuple[str, str | None]:
-        """Of the first test window with a masked token, the part that belongs to one document; errors as of `Task`."""
-        bpe, texts = run.corpus.bpe, self.examples(run, 1)["text"]
-        if texts.empty:
-            raise DataError(f"the test split has no masked token among the first {SHOWN_TOKENS} of any window")
-        (text,) = texts
-        return next(part for part in text.split(bpe.decode([bpe.end])) if MASK_TOKEN in part).strip(), None
+    def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
+        """Of test windows with a masked token, the part that belongs to one document."""
+        end = run.corpus.bpe.decode([run.corpus.bpe.end])
+        parts = (
+            next(part for part in text.split(end) if MASK_TOKEN in part) for text in self.examples(run, count)["text"]
+        )
+        return [(part.strip(), None, None) for part in parts]
 
     def expect_output(self, run: Run, batch: Windows) -> Windows:
         """See `Task`: the likeliest token of each mask token."""

@@ -21,7 +21,6 @@ from pydantic import Field, model_validator
 from torch import Tensor
 from torch.nn import functional as F
 
-from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.qa import QACorpus, QASplit, load_qa, make_qa_batch
 from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers.squad import Question
@@ -34,7 +33,7 @@ from headdiv.companion.tasks.seq2seq import PairTask
 from headdiv.companion.tasks.squad_scores import squad_scores
 from headdiv.core import progress
 from headdiv.core.errors import DataError
-from headdiv.core.settings import Place, Settings, Source
+from headdiv.core.settings import Settings
 from headdiv.nn.packing import MASKED, pad_rows
 from headdiv.nn.sizes import ModelConfig
 from headdiv.training.learner import Losses
@@ -58,7 +57,7 @@ class SpanConfig(Settings):
     max_answer_words: int = Field(30, ge=1, description="longest answer")
 
 
-class QuestionAnswering(PairTask[QACorpus]):
+class QuestionAnswering(PairTask):
     """Extractive question answering, scored by SQuAD's exact match and F1."""
 
     name = "qa"
@@ -84,13 +83,8 @@ class QuestionAnswering(PairTask[QACorpus]):
         "answers_not_on_word_borders": "Answers that do not begin and end with a word (whole words are learnt)",
     }
     sides = ("question", "passage")
-    texts = ("passage", "question")
     second_is_input = True
     output = "answer"
-
-    def check_data(self, config: QAData, at: Place = ("data",), source: Source | None = None) -> None:
-        """Files for each split."""
-        cache.check_data(config, ["examples"], at, source)
 
     def load(self, config: QAData) -> QACorpus:
         return load_qa(config)
@@ -147,9 +141,6 @@ class QuestionAnswering(PairTask[QACorpus]):
         """Exact match and F1 over the test set's gold answers."""
         return squad_scores(self.answers(run), run.corpus.test.questions)
 
-    def compared_scores(self, run: Run) -> dict[str, Score]:
-        return self.scores(run)
-
     def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """The answer to a question on a passage; errors as those of `example_batch`."""
         return predict(run.model, self._typed(run, text, second), run.config.decode, run.device)[""]
@@ -163,21 +154,14 @@ class QuestionAnswering(PairTask[QACorpus]):
         return make_qa_batch(self._typed(run, text, second), [0]).to(run.device)
 
     def _typed(self, run: Run, passage: str, question: str | None) -> QASplit:
-        if question is None:
-            raise DataError("a passage without a question: give the question as the second text")
         data, vocabulary = run.config.data, run.corpus.vocabulary
-        asked, read = (tokenise_with_offsets(text, data.lowercase) for text in (question, passage))
+        asked, read = (tokenise_with_offsets(text, data.lowercase) for text in (question or "", passage))
         words = [asked.words[: data.question_words], read.words[: data.context_words]]
         if not all(words):
-            raise DataError("a question and a passage of at least one word each are needed")
+            raise DataError("a question and a passage of at least one word each are needed: give the question second")
         offsets = np.stack([read.starts, read.ends], axis=1)
         pairs = Pairs(*([vocabulary.encode(side)] for side in words))
         return QASplit(pairs, np.zeros((1, 2), dtype=np.int32), [Question("", question, passage, ())], [offsets])
-
-    def example_text(self, run: Run) -> tuple[str, str]:
-        """The test set's first passage and question."""
-        asked = run.corpus.test.questions[0]
-        return asked.context, asked.question
 
     def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
         return [(asked.context, asked.question, asked.answers[0].text) for asked in run.corpus.test.questions[:count]]

@@ -20,15 +20,7 @@ from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.transformer import ModuleFactory, Transformer
 from headdiv.companion.provenance import provenance
-from headdiv.companion.tasks.base import (
-    TRAINING_LOSS,
-    VALIDATION_LOSS,
-    CorpusT,
-    Panel,
-    Run,
-    Score,
-    Task,
-)
+from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Panel, Run, Task
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.text_batch_stream import PlannedBatchStream
 from headdiv.companion.tasks.train_config import examples_of
@@ -39,7 +31,7 @@ from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Losses
 
 
-class PairTask(Task[CorpusT]):
+class PairTask(Task):
     """Pairs of an encoder's and a decoder's text, in memory; each split of a corpus has ``pairs``."""
 
     evaluation_tokens: ClassVar[int] = 8000  # of a batch without training
@@ -52,6 +44,11 @@ class PairTask(Task[CorpusT]):
     def scored(self, split: Any) -> np.ndarray:
         """Numbers of the examples that a loss can be taken of."""
         return np.arange(len(split.pairs))
+
+    def learnt(self, split: Any, config: RunConfig) -> np.ndarray:
+        """Numbers of the examples that are trained on."""
+        numbers = self.scored(split)
+        return numbers[: examples_of(config.train.share, len(numbers))]
 
     @abstractmethod
     def search(self, run: Run) -> dict[str, Any]:
@@ -68,47 +65,42 @@ class PairTask(Task[CorpusT]):
             manifest.note(path.parent, path.name)
         return read_json(path)
 
-    def batch_stream(self, corpus: CorpusT, config: RunConfig) -> BatchStream:
+    def batch_stream(self, corpus: Any, config: RunConfig) -> BatchStream:
         split, train = corpus.train, config.train
         config.check_budget(int(split.pairs.sizes(*self.budget).max()), "tokens of the longest example")
-        plan = partial(
-            self._planner(split, self._learnt(split, config)),
-            train.tokens_per_batch,
-            seed=config.seed,
-            bucketed=train.batching == "bucketed",
-        )
-        return PlannedBatchStream(lambda epoch: plan(epoch=epoch), lambda numbers: self.lay_out(split, numbers))
+        numbers = self.learnt(split, config)
+        sizes = split.pairs.sizes(*self.budget)[numbers]
 
-    def held_out(self, corpus: CorpusT, split: str, config: RunConfig) -> Iterator[Batch]:
+        def plan(epoch: int) -> list[list[int]]:
+            bucketed = train.batching == "bucketed"
+            batches = batch_numbers(sizes, train.tokens_per_batch, seed=config.seed, epoch=epoch, bucketed=bucketed)
+            return [numbers[batch].tolist() for batch in batches]
+
+        return PlannedBatchStream(plan, partial(self.lay_out, split))
+
+    def held_out(self, corpus: Any, split: str, config: RunConfig) -> Iterator[Batch]:
         data = getattr(corpus, split)
-        plan = self._planner(data, self.scored(data))(self.evaluation_tokens, seed=None)
-        for numbers in plan[distributed.rank() :: distributed.world()]:
+        batches = self._in_order(data, self.scored(data))
+        for numbers in batches[distributed.rank() :: distributed.world()]:
             yield self.lay_out(data, numbers)
 
-    def training_sample(self, corpus: CorpusT, config: RunConfig) -> tuple[Iterator[Batch], str]:
-        split = corpus.train
-        every, size = self._learnt(split, config), len(self.scored(corpus.valid))
-        numbers = every[:size]
-        plan = batch_numbers(split.pairs.sizes(*self.budget)[numbers], self.evaluation_tokens, seed=None)
-        what = f"the first {len(numbers):,} of {len(every):,} training {self.example_noun}"
-        return (self.lay_out(split, numbers[batch].tolist()) for batch in plan), what
+    def training_sample(self, corpus: Any, config: RunConfig) -> tuple[Iterator[Batch], str]:
+        every = self.learnt(corpus.train, config)
+        sample = every[: len(self.scored(corpus.valid))]
+        batches = (self.lay_out(corpus.train, numbers) for numbers in self._in_order(corpus.train, sample))
+        return batches, f"the first {len(sample):,} of {len(every):,} training {self.example_noun}"
 
-    def _learnt(self, split: Any, config: RunConfig) -> np.ndarray:
-        """Numbers of the examples that are trained on."""
-        numbers = self.scored(split)
-        return numbers[: examples_of(config.train.share, len(numbers))]
-
-    def _planner(self, split: Any, numbers: np.ndarray) -> Callable[..., list[list[int]]]:
-        """`batch_numbers` of these examples of a split, which are counted once for all epochs."""
+    def _in_order(self, split: Any, numbers: np.ndarray) -> list[list[int]]:
+        """Batches without training, as numbers of examples."""
         sizes = split.pairs.sizes(*self.budget)[numbers]
-        return lambda tokens, **order: [numbers[batch].tolist() for batch in batch_numbers(sizes, tokens, **order)]
+        return [numbers[batch].tolist() for batch in batch_numbers(sizes, self.evaluation_tokens, seed=None)]
 
     def words(self, batch: Batch) -> dict[str, Tensor]:
         """What is read on either side."""
         return {"encoder": batch.source, "decoder": batch.target_in, "cross": batch.target_in}
 
 
-class Seq2Seq(PairTask[Corpus]):
+class Seq2Seq(PairTask):
     """The encoder-decoder Transformer, teacher forcing, beam search."""
 
     Model, Decode = ModelConfig, DecodeConfig
@@ -117,8 +109,7 @@ class Seq2Seq(PairTask[Corpus]):
     unigram = "every word by its frequency in the training targets"
     curves = (TRAINING_LOSS, VALIDATION_LOSS, Panel("validation_accuracy", "validation token accuracy"))
     evaluation_tokens = 4000
-    source_limit: ClassVar[str | None] = None  # key of the data: how many words of a source are read …
-    target_limit: ClassVar[str | None] = None  # … and of a target
+    limits: ClassVar[dict[str, str]] = {}  # by side: the key of the data that says how many words are read
 
     def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> Transformer:
         return Transformer(config.model, *vocabulary, parts)
@@ -148,6 +139,8 @@ class Seq2Seq(PairTask[Corpus]):
         """Of the training pairs, in words or pieces of words, the end token counted."""
         return {f"{side} (tokens)": corpus.train.pairs.sizes(side) for side in ("source", "target")}
 
+    # ---- outputs
+
     def search(self, run: Run) -> dict[str, Any]:
         """Texts, the words that they were joined of, what the main score needs of each, and how long it took.
 
@@ -155,7 +148,8 @@ class Seq2Seq(PairTask[Corpus]):
         repeated: on a machine that does other things meanwhile the number is noisy.
         """
         began = time.perf_counter()
-        tokens = [run.corpus.decode(output) for output in self._translated(run, run.corpus.test.pairs.source)]
+        outputs = translate(run.model, run.corpus.test.pairs.source, run.config.decode, run.device)
+        tokens = [run.corpus.decode(output) for output in outputs]
         lines = [self._joined(run, words) for words in tokens]
         seconds = time.perf_counter() - began
         counts, decode = self.sentence_counts(run, lines), run.config.decode
@@ -179,12 +173,14 @@ class Seq2Seq(PairTask[Corpus]):
         """The test set's sources in the form of targets, as text."""
         return self.searched(run)["test"]
 
-    def compared_scores(self, run: Run) -> dict[str, Score]:
-        scores = self.scores(run)
-        return {name: scores[name] for name in (self.test_score_name, *self.also_compared)}
+    def references(self, run: Run) -> list[str]:
+        """The test set's targets as they are scored against."""
+        return [target for _, target in run.corpus.test.text]
 
-    def search_time(self, run: Run) -> dict[str, Any]:
-        return self.searched(run)["time"]
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """Source, reference, output."""
+        rows = [(*pair, line) for pair, line in zip(run.corpus.test.text, self.outputs(run), strict=True)][:count]
+        return pd.DataFrame(rows, columns=[self.sides[0], "reference", self.output])
 
     def as_text(self, run: Run, output: list[int]) -> str:
         """Word indices as text."""
@@ -196,19 +192,15 @@ class Seq2Seq(PairTask[Corpus]):
             words = [f"{SPACE}{word}" if word == UNKNOWN_WORD else word for word in words]
         return detokenize(words, getattr(data, "target", "en"), tokenizer=data.tokenizer)
 
-    def _translated(self, run: Run, sources: Sequence[np.ndarray]) -> list[list[int]]:
-        return translate(run.model, sources, run.config.decode, run.device)
+    # ---- texts that are typed in
 
     def _words(self, run: Run, text: str, side: str) -> list[str]:
-        """A typed text of the source's or the target's side as words."""
-        data, limit = run.config.data, getattr(self, f"{side}_limit")
+        """A text of the source's or the target's side as words."""
+        data, limit = run.config.data, self.limits.get(side)
         if limit:  # as the corpus is read
             text = " ".join(text.split())
         words = tokenize(text, getattr(data, side, "en"), **word_rules(data))
         return words[: getattr(data, limit)] if limit else words
-
-    def _indices(self, run: Run, text: str, side: str) -> np.ndarray:
-        return run.corpus.encode(self._words(run, text, side), side)
 
     def unknown_words(self, run: Run, text: str) -> list[str]:
         """Those of a source with an unknown piece."""
@@ -217,32 +209,22 @@ class Seq2Seq(PairTask[Corpus]):
 
     def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """The output for one source; ``second`` is not read."""
-        (output,) = self._translated(run, [self._indices(run, text, "source")])
-        return self.as_text(run, output)
+        return self.response(run, text, None, self.example_batch(run, text))
+
+    def response(self, run: Run, text: str, second: str | None = None, batch: Batch | None = None) -> str:
+        if batch is None or second is not None:
+            return self.apply(run, text)
+        return self.as_text(run, batch.target_out[:-1].tolist())
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Batch:
         """See `Task`; ``second`` is the output that the decoder is given."""
-        source = self._indices(run, text, "source")
+        source = run.corpus.encode(self._words(run, text, "source"), "source")
         if second is None:
-            (output,) = self._translated(run, [source])
+            (output,) = translate(run.model, [source], run.config.decode, run.device)
             target = np.array(output, dtype=np.int32)
         else:
-            target = self._indices(run, second, "target")
+            target = run.corpus.encode(self._words(run, second, "target"), "target")
         return make_batch(Pairs([source], [target]), [0]).to(run.device)
-
-    def example_text(self, run: Run) -> tuple[str, str | None]:
-        """The first source of the test set."""
-        return run.corpus.test.text[0][0], None
 
     def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
         return [(source, None, target) for source, target in run.corpus.test.text[:count]]
-
-    def references(self, run: Run) -> list[str]:
-        """The test set's targets as they are scored against."""
-        fold = run.config.data.lowercase
-        return [target.lower() if fold else target for _, target in run.corpus.test.text]
-
-    def examples(self, run: Run, count: int) -> pd.DataFrame:
-        """Source, reference, output."""
-        rows = [(*pair, line) for pair, line in zip(run.corpus.test.text, self.outputs(run), strict=True)][:count]
-        return pd.DataFrame(rows, columns=[self.sides[0], "reference", self.output])

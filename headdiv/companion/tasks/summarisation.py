@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_summarisation
 from headdiv.companion.data.data_config import SummarisationData
 from headdiv.companion.tasks.base import Cut, MainScore, Run, Score
 from headdiv.companion.tasks.bleu import unknown_scores
 from headdiv.companion.tasks.rouge import rouge
 from headdiv.companion.tasks.seq2seq import Seq2Seq
-from headdiv.core.settings import Place, Source
 
 
 class Summarisation(Seq2Seq):
@@ -19,6 +17,7 @@ class Summarisation(Seq2Seq):
 
     name = "summarisation"
     Data = SummarisationData
+    roles = ("examples|archive",)
     main_score = MainScore("rougeL", "ROUGE-L")
     test_score_name = "rougeL"
     also_compared = ("rouge1", "rouge2", "rougeLsum")
@@ -34,14 +33,9 @@ class Summarisation(Seq2Seq):
         Cut("target_truncated_share", "summaries", "summary_words"),
     )
     sides = ("document", "summary")
-    texts = ("document", "summary")
     output = "summary"
-    source_limit, target_limit = "document_words", "summary_words"
+    limits: ClassVar = {"source": "document_words", "target": "summary_words"}
     budget = ("source", "target")
-
-    def check_data(self, config: SummarisationData, at: Place = ("data",), source: Source | None = None) -> None:
-        """JSON lines, or the public archive."""
-        cache.check_data(config, ["examples|archive"], at, source)
 
     def load(self, config: SummarisationData) -> Corpus:
         return load_summarisation(config)

@@ -36,7 +36,7 @@ class Translation(Seq2Seq):
 
     name = "translation"
     Data = TranslationData
-    ignores = ()
+    roles, ignores = (), ()
     main_score = MainScore("bleu", "BLEU")
     test_score_name = "bleu"
     also_compared = ("chrf",)
@@ -55,12 +55,11 @@ class Translation(Seq2Seq):
     example_noun = "pairs"
     batch_unit = "target tokens"
     sides = ("source", "target")
-    texts = ("source", "target")
     output = "translation"
 
     def check_data(self, config: TranslationData, at: Place = ("data",), source: Source | None = None) -> None:
         """Both languages must be there in every split, as files or in an archive; further test sets likewise."""
-        cache.check_data(config, [], at, source)
+        super().check_data(config, at, source)
         for key, language in (("source", "en"), ("target", "de")):
             known = {language} if config.is_toy else _languages(config, at, source)
             value = getattr(config, key)
@@ -89,18 +88,18 @@ class Translation(Seq2Seq):
         alone, so references are the vocabulary's words, and ``<unk>`` is one of them.
         """
         scores = {}
-        for name, count in self._scored_pairs(corpus, config).items() if config.train.epoch_scores else ():
+        for name, count in self._scored_pairs(corpus, config).items():
             pairs = (corpus.train if name == "training" else corpus.valid).pairs
-            sources, targets = (side[:count] for side in (pairs.source, pairs.target))
-            outputs = translate(model, sources, EPOCH_SEARCH, device)
-            scores[f"{name}_bleu"] = bleu.token_bleu(
-                *([corpus.decode(line) for line in side] for side in (outputs, targets))
-            )
+            outputs = translate(model, pairs.source[:count], EPOCH_SEARCH, device)
+            words, references = ([corpus.decode(line) for line in side] for side in (outputs, pairs.target[:count]))
+            scores[f"{name}_bleu"] = bleu.token_bleu(words, references)
         return scores
 
     def _scored_pairs(self, corpus: Corpus, config: RunConfig) -> dict[str, int]:
-        """How many of the first pairs of training and of validation are scored after an epoch."""
-        there = {"training": len(self._learnt(corpus.train, config)), "validation": len(corpus.valid.pairs)}
+        """How many of the first pairs of training and of validation are scored after an epoch; {} if none are."""
+        if not config.train.epoch_scores:
+            return {}
+        there = {"training": len(self.learnt(corpus.train, config)), "validation": len(corpus.valid.pairs)}
         return {name: min(config.train.epoch_scores, count) for name, count in there.items()}
 
     def scores(self, run: Run) -> dict[str, Score]:
@@ -115,16 +114,12 @@ class Translation(Seq2Seq):
 
     def further_tests(self, run: Run) -> dict[str, Run]:
         """Those of ``data.more_tests``; a folder belongs to a set's content, which the run's name does not say."""
-        found = {}
+        runs = {}
         for name in run.config.data.more_tests:
             test = load_further_test(run.config.data, name, run.corpus)
             folder = run.folder / f"{name}-{short_hash(test.text)}"
-            found[name] = replace(run, folder=folder, corpus=replace(run.corpus, test=test))
-        return found
-
-    def references(self, run: Run) -> list[str]:
-        """The test set's targets as they stand: sacrebleu folds case itself, and its signature says so."""
-        return [target for _, target in run.corpus.test.text]
+            runs[name] = replace(run, folder=folder, corpus=replace(run.corpus, test=test))
+        return runs
 
     def reference_scores(self, data: TranslationData, corpus: Corpus) -> dict[str, Score]:
         """BLEU of the references, taken apart into words and joined again; below 100 a warning names such words."""
@@ -134,26 +129,27 @@ class Translation(Seq2Seq):
     def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
         """The same for translations from anywhere, with ``<unk>`` for unknown words.
 
-        The BLEU of tokens is of ``tokens``; where they are left out, of those of the text.
+        References stand as they are, since sacrebleu folds case itself. The BLEU of tokens is of ``tokens``; where they
+        are left out, of those of the text.
         """
         data, references, words = run.config.data, self.references(run), TOKENIZERS[run.config.data.tokenizer]
-        found = bleu.text_scores(lines, references, data.lowercase)
-        joined = [f"words of {words}"] if data.tokenizer == "spacy" else []
-        joined += ["references that were tokenised"] if data.tokenized else []
-        for one in (found["bleu"], found["chrf"]):
-            one["signature"] += "".join(f"; {what}, joined by Moses rules" for what in joined)
-        found |= self.reference_scores(data, run.corpus)
-        found["bleu"]["signature"] += f"; references joined again: {found['bleu_references']['value']:.2f}"
+        scores = bleu.text_scores(lines, references, data.lowercase)
+        joined = f"; words of {words}, joined by Moses rules" if data.tokenizer == "spacy" else ""
+        joined += "; references that were tokenised, joined by Moses rules" if data.tokenized else ""
+        scores["bleu"]["signature"] += joined
+        scores["chrf"]["signature"] += joined
+        scores |= self.reference_scores(data, run.corpus)
+        scores["bleu"]["signature"] += f"; references joined again: {scores['bleu_references']['value']:.2f}"
         rules = word_rules(data)
         if not tokens:  # case is folded before words are found, since translations have none that the rules could go by
             rules |= {"fold_late": False}
         expected = [tokenize(line, data.target, **rules) for line in bleu.scored_references(references)]
-        own = "the model's own" if tokens else "of the joined text"
+        whose = "the model's own" if tokens else "of the joined text"
         tokens = tokens or [tokenize(line, data.target, **rules) for line in bleu.scored_text(lines)]
         case = "lower case" if data.lowercase else "case kept"
-        signature = f"torchtext 0.6.0 bleu_score, {words} tokens, {own}, {case}, one reference"
-        found["bleu_tokens"] = score(bleu.token_bleu(tokens, expected), "0 to 100", signature)
-        return found
+        signature = f"torchtext 0.6.0 bleu_score, {words} tokens, {whose}, {case}, one reference"
+        scores["bleu_tokens"] = score(bleu.token_bleu(tokens, expected), "0 to 100", signature)
+        return scores
 
 
 @lru_cache  # all runs of an experiment have one test set
@@ -165,25 +161,18 @@ def _references_joined(references: tuple[str, ...], language: str, rules: tuple[
 
 
 def _by_epoch(curve: Sequence[Mapping[str, Any]], pairs: Mapping[str, int]) -> dict[str, Score]:
-    """Scores of a curve, where it has BLEUs: the best of the run, and how soon training text was learnt.
-
-    ``pairs``: how many were scored, by split.
-    """
-    found = {}
-    if "training_bleu" not in curve[0]:
-        return found
-    words = {
-        split: f"of words by torchtext 0.6.0, greedy, of the first {count:,} pairs of {split}"
-        for split, count in pairs.items()
-    }
-    for split, what in words.items():
+    """The best BLEUs of a curve, and how soon training text was learnt; ``pairs``: how many were scored, by split."""
+    scores = {}
+    for split, count in pairs.items():
+        what = f"BLEU of words by torchtext 0.6.0, greedy, of the first {count:,} pairs of {split}"
         best = max(point[f"{split}_bleu"] for point in curve)
-        found[f"{split}_bleu"] = score(best, "0 to 100", f"BLEU {what}, after the best of {len(curve)} epochs")
-    if len(curve) > 1:  # else there is no area
+        scores[f"{split}_bleu"] = score(best, "0 to 100", f"{what}, after the best of {len(curve)} epochs")
+    if pairs and len(curve) > 1:  # else there is no area
         area = imi([point["training_bleu"] for point in curve], ideal=100)
-        signature = f"area under the curve of BLEU {words['training']}, over that of 100 from epoch 1 to {len(curve)}"
-        found["training_imi"] = score(area, "0 to 1", signature)
-    return found
+        what = f"BLEU of words by torchtext 0.6.0, greedy, of the first {pairs['training']:,} pairs of training"
+        signature = f"area under the curve of {what}, over that of 100 from epoch 1 to {len(curve)}"
+        scores["training_imi"] = score(area, "0 to 1", signature)
+    return scores
 
 
 def _check_more_tests(config: TranslationData, at: Place, source: Source | None) -> None:
