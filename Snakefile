@@ -23,9 +23,9 @@ LOGS = f"logs/{PLAN.name}"
 RUN = f"{RESULTS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}"
 # Rules use the Python that runs Snakemake, whether or not its environment is activated.
 shell.prefix(f"export PATH='{Path(sys.executable).parent}':$PATH; ")
-# Each kernel has a folder of its own, since kernels side by side must not share a history; and its log has plain lines.
+# Output goes to a log, where bars would be many lines.
 PAPERMILL = (
-    "IPYTHONDIR={log:q}.ipython HEADDIV_PROGRESS=plain papermill {input.notebook:q} {output.notebook:q}"
+    "HEADDIV_PROGRESS=plain papermill {input.notebook:q} {output.notebook:q}"
     " --kernel python3 --parameters_yaml {params.parameters:q} --no-progress-bar --stdout-file - --stderr-file - > {log:q} 2>&1"
 )
 ON_GPU = "if [ {resources.gpu} != 0 ]; then export HEADDIV_DEVICE=${{HEADDIV_DEVICE:-cuda}}; fi; "
