@@ -26,7 +26,8 @@ shell.prefix(f"export PATH='{Path(sys.executable).parent}':$PATH; ")
 # Output goes to a log, where bars would be many lines.
 PAPERMILL = (
     "HEADDIV_PROGRESS=plain papermill {input.notebook:q} {output.notebook:q}"
-    " --kernel python3 --parameters_yaml {params.parameters:q} --no-progress-bar --stdout-file - --stderr-file - > {log:q} 2>&1"
+    " --kernel python3 --parameters_yaml {params.parameters:q}"
+    " --no-progress-bar --stdout-file - --stderr-file - > {log:q} 2>&1"
 )
 ON_GPU = "if [ {resources.gpu} != 0 ]; then export HEADDIV_DEVICE=${{HEADDIV_DEVICE:-cuda}}; fi; "
 
@@ -82,8 +83,7 @@ rule tune:
         decisive=lambda w: PLAN.tuned[f"{w.paper}/{w.task}"][w.variant],
         profile=PLAN.profile,
     shell:
-        ON_GPU
-        + "python -m headdiv -v tune {wildcards.paper}/{wildcards.task} --arm {wildcards.variant}"
+        f"{ON_GPU}python -m headdiv -v tune {{wildcards.paper}}/{{wildcards.task}} --arm {{wildcards.variant}}"
         " --profile {params.profile:q} > {log:q} 2>&1"
 
 
@@ -116,7 +116,7 @@ rule run:
         ),
         ranks=lambda w: PLAN.ranks_command(f"{w.paper}/{w.task}", w.variant, int(w.seed)),
     shell:
-        ON_GPU + "{params.ranks}" + PAPERMILL
+        f"{ON_GPU}{{params.ranks}}{PAPERMILL}"
 
 
 # How much each head of a run matters, and how many can be masked, where the profile's `pruning` asks for it: by the
@@ -139,8 +139,7 @@ rule importance:
         steps=lambda w: PLAN.pruned[f"{w.paper}/{w.task}"],  # read from the profile; another number makes it anew
         profile=PLAN.profile,
     shell:
-        ON_GPU
-        + "python -m headdiv -v importance {wildcards.paper}/{wildcards.task} {wildcards.variant}"
+        f"{ON_GPU}python -m headdiv -v importance {{wildcards.paper}}/{{wildcards.task}} {{wildcards.variant}}"
         " --seed {wildcards.seed} --profile {params.profile:q} > {log:q} 2>&1"
 
 
