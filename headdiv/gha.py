@@ -51,9 +51,9 @@ def covariance(rows: Tensor) -> Tensor:
 Moments = tuple[int, Tensor, Tensor]  # of rows: their number, mean (k,) and covariance (k, k)
 
 
-def joined_moments(one: Moments, other: Moments) -> Moments:
+def joined_moments(moments: Moments, other: Moments) -> Moments:
     """Moments of the rows of both; of no rows mean and covariance may be anything finite (Chan et al. 1983)."""
-    (n, mean, C), (n_other, mean_other, C_other) = one, other
+    (n, mean, C), (n_other, mean_other, C_other) = moments, other
     total = max(n + n_other, 1)
     share = n_other / total
     apart = mean_other - mean
@@ -231,10 +231,8 @@ def deacon_update(G: Tensor, F: Tensor, delta_p: float, xi: float) -> Tensor:
     """
     if G.shape != F.shape:
         raise ValueError(f"G and F: found the shapes {tuple(G.shape)} and {tuple(F.shape)}, expected one shape")
-    if not delta_p > 0:
-        raise ValueError(f"delta_p must be greater than 0, found {delta_p}")
-    if not 0 < xi < 1:
-        raise ValueError(f"xi must lie between 0 and 1, both excluded, found {xi}")
+    if not (delta_p > 0 and 0 < xi < 1):
+        raise ValueError(f"found delta_p = {delta_p} and xi = {xi}, expected delta_p > 0 and 0 < xi < 1")
     dtype = G.dtype
     g, has_g = _unit(at_least_float32(G))
     f, has_f = _unit(at_least_float32(F))

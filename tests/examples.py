@@ -1,25 +1,17 @@
 """Every method's options in a small size, and a tiny model one step into its training."""
 
-import numpy as np
 import pytest
 import torch
+from small_model import Small, SmallSizes, initialise, loss_of, make_batch, some_pairs
 
-from headdiv.companion.models.batching import Pairs, make_batch
-from headdiv.companion.models.losses import linear_cross_entropy
-from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.methods import check_method, make_method
 from headdiv.nn.packing import AttentionLayout, attention_mask, pack
 from headdiv.nn.records import HeadRecord, record_heads
-from headdiv.nn.sizes import AttentionSpec, ModelConfig
+from headdiv.nn.sizes import AttentionSpec
 
 ARCHITECTURES = ["direct", "average", "nonlinear"]
 PLACES = ["subspace", "position", "output"]
-CONFIG = ModelConfig(d_model=12, heads=3, encoder_layers=1, decoder_layers=1, d_ff=10, dropout=0.1)
-
-
-def some_pairs(n=6, seed=0):
-    rng = np.random.default_rng(seed)
-    return Pairs(*([rng.integers(4, 15, rng.integers(1, 7)) for _ in range(n)] for _ in range(2)))
+CONFIG = SmallSizes(d_model=12, heads=3, d_ff=10, dropout=0.1)
 
 
 def deacon(architecture="direct", m=3, **options):
@@ -112,7 +104,7 @@ def watched_pass(model, method, batch, progress=0.5):
 def tiny(options, dtype=torch.float64, seed=1, **sizes):
     """A fresh model in evaluation mode, and its method."""
     method = make_method(options)
-    model = Transformer(CONFIG.model_copy(update=sizes), 15, 15, method)
+    model = Small(CONFIG.model_copy(update=sizes), method)
     initialise(model, seed)
     return model.to(dtype).eval(), method
 
@@ -149,12 +141,11 @@ def made_up_heads(seed, H=3, N=4, S=5, K=2, dtype=torch.float64):
 def trained_one_step(options, dtype=torch.float32):
     """A model with all gradients in place, and its method."""
     method = make_method(options)
-    model = Transformer(CONFIG, 15, 15, method)
+    model = Small(CONFIG, method)
     initialise(model, 1)
     model.to(dtype)
     torch.manual_seed(2)
     batch = make_batch(some_pairs(), range(6))
     hidden, added = watched_pass(model, method, batch)
-    loss, _, _ = linear_cross_entropy(hidden, model.output_weight, batch.target_out)
-    (loss / len(batch.target_out) + added).backward()
+    (loss_of(model, hidden, batch) + added).backward()
     return model, method

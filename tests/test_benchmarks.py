@@ -10,9 +10,9 @@ import torch
 
 from headdiv.companion.experiments.running import build_model
 from headdiv.companion.models.decoding import translate
+from headdiv.companion.models.sizes import DecodeConfig
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import vocabulary_of
-from headdiv.nn.sizes import DecodeConfig
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

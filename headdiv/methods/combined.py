@@ -12,66 +12,30 @@ heads builds the whole module and leaves no position to others. Block outputs go
 from __future__ import annotations
 
 import itertools
-import operator
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import reduce
-from itertools import chain
 from typing import Any, get_args
 
 from pydantic import Field
 from torch import Tensor, nn
 
 from headdiv.core.settings import Place, Source, config_error
-from headdiv.methods.base import AttentionHook, EpochEnd, Method, MethodOptions, RequiredRecords, of_kinds
+from headdiv.methods.base import (
+    AttentionHook,
+    EpochEnd,
+    Method,
+    MethodOptions,
+    RequiredRecords,
+    ValidationSplit,
+    of_kinds,
+)
 from headdiv.methods.registry import METHODS, check_method, method_options, register, stored_method
 from headdiv.nn.attention import AttentionModule
-from headdiv.nn.records import attention_modules
-from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind, Sizes
+from headdiv.nn.records import HeadRecord, attention_modules
+from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, BlockSpec, Kind, Sizes
 
 TWICE = "{!r} is listed twice; expected all of its options in one place"
-
-# ---- how the results of several become one
-
-
-def in_turn(modules: list[nn.Module]) -> nn.Module:
-    """The modules that do something, one after the other."""
-    acting = [module for module in modules if type(module) is not nn.Identity]
-    return nn.Sequential(*acting) if len(acting) > 1 else acting[0] if acting else nn.Identity()
-
-
-def most_detailed(records: list[RequiredRecords]) -> RequiredRecords:
-    """The most detailed records that any of them needs."""
-    return max(records, key=get_args(RequiredRecords).index)
-
-
-def total(losses: list[Tensor | None]) -> Tensor | None:
-    """The sum of their losses; None where none adds anything."""
-    added = [loss for loss in losses if loss is not None]
-    return reduce(operator.add, added) if added else None
-
-
-def joined(lists: list[list[Any]]) -> list[Any]:
-    """All of their items."""
-    return list(chain.from_iterable(lists))
-
-
-def merged(artifacts: list[dict[str, Any]]) -> dict[str, Any]:
-    """All of their artifacts, under the names that each gives."""
-    return {name: value for each in artifacts for name, value in each.items()}
-
-
-def of_all(hook: str, rule: Callable[[list[Any]], Any]) -> Callable[..., Any]:
-    """A combination's hook: the parts' hooks, called in the order of the list, and ``rule`` of their results."""
-
-    def call(self: Combined, *arguments: Any) -> Any:
-        return rule([getattr(part, hook)(*arguments) for part in self.parts.values()])
-
-    return call
-
-
-# ---- which go together
 
 
 def part_names(names: Iterable[str]) -> dict[str, str]:
@@ -96,9 +60,6 @@ def _conflict(part: MethodOptions, other: MethodOptions, name: str, earlier: str
             where = "build" if "output_stage" in both else "stand in front of"
             return f"{name!r} and {earlier!r} both {where} the output stage of {kind} attention; expected one of them"
     return None
-
-
-# ---- the method
 
 
 @register
@@ -135,7 +96,6 @@ class Combined(Method):
             return parts
 
         def check(self, model: Sizes) -> tuple[str, str] | None:
-            """The first problem of a part."""
             for position, part in enumerate(self.parts().values()):
                 if problem := part.check(model):
                     return f"methods.{position}.{problem[0]}", problem[1]
@@ -161,16 +121,13 @@ class Combined(Method):
 
         @classmethod
         def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
-            """Each method as it is stored by itself."""
             return {"methods": [stored_method(method) for method in options["methods"]]}
 
         def hooks_for(self, kind: Kind) -> frozenset[AttentionHook]:
-            """All hooks of the parts."""
             return frozenset().union(*(part.hooks_for(kind) for part in self.parts().values()))
 
         @property
         def observes_heads(self) -> bool:
-            """Whether one of them does."""
             return any(part.observes_heads for part in self.parts().values())
 
     options: Options
@@ -179,15 +136,6 @@ class Combined(Method):
         super().__init__(options, **values)
         made = zip(self.options.methods, self.options.parts().items(), strict=True)
         self.parts: dict[str, Method] = {name: METHODS[method["name"]](part) for method, (name, part) in made}
-
-    block_output = of_all("block_output", in_turn)
-    required_records = of_all("required_records", most_detailed)
-    aux_loss = of_all("aux_loss", total)
-    counts_predictions = of_all("counts_predictions", any)
-    own_parameters = of_all("own_parameters", joined)
-    frozen_parameters = of_all("frozen_parameters", joined)
-    after_backward = of_all("after_backward", lambda _: None)
-    artifacts = of_all("artifacts", merged)
 
     def _built(self, hook: AttentionHook, spec: AttentionSpec) -> Any:
         """What the one part with this hook builds for a position; None where there is none."""
@@ -199,12 +147,40 @@ class Combined(Method):
         return self._built("attention", spec) or super().attention(spec)
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module | None:
-        """That of the part that builds it."""
         return self._built("output_stage", spec)
 
     def before_output(self, spec: AttentionSpec) -> nn.Module | None:
-        """That of the part that puts something there."""
         return self._built("before_output", spec)
+
+    def block_output(self, spec: BlockSpec) -> nn.Module:
+        modules = [part.block_output(spec) for part in self.parts.values()]
+        acting = [module for module in modules if type(module) is not nn.Identity]
+        return nn.Sequential(*acting) if len(acting) > 1 else acting[0] if acting else nn.Identity()
+
+    def required_records(self) -> RequiredRecords:
+        return max((part.required_records() for part in self.parts.values()), key=get_args(RequiredRecords).index)
+
+    def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
+        losses = [part.aux_loss(model, records, progress, count) for part in self.parts.values()]
+        added = [loss for loss in losses if loss is not None]
+        return sum(added) if added else None
+
+    def counts_predictions(self) -> bool:
+        return any(part.counts_predictions() for part in self.parts.values())
+
+    def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:
+        return [parameter for part in self.parts.values() for parameter in part.own_parameters(model)]
+
+    def frozen_parameters(self, model: nn.Module, progress: float) -> list[nn.Parameter]:
+        return [parameter for part in self.parts.values() for parameter in part.frozen_parameters(model, progress)]
+
+    def after_backward(self, model: nn.Module, progress: float) -> None:
+        for part in self.parts.values():
+            part.after_backward(model, progress)
+
+    def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
+        artifacts = [part.artifacts(model, validation) for part in self.parts.values()]
+        return {name: value for each in artifacts for name, value in each.items()}
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """One after the other, each with its own history; what each returns, by its name, unless empty."""

@@ -57,20 +57,18 @@ def pca(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 class InputMoments:
-    """Number, mean and covariance C of the rows that went through a PCA layer on this rank, as far as they count.
+    """Number, mean and covariance C of the rows that went through a PCA layer on this rank; None: there were none.
 
-    ``moments`` are those of training passes since the last update; those of all passes go to ``collected`` instead
-    while `collected_moments` is open. None where there are none.
+    Those of training passes since the last update; where all passes count, in float64 on the CPU.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, of_all_passes: bool = False) -> None:
+        self.of_all_passes = of_all_passes
         self.moments: Moments | None = None
-        self.collected: Moments | None = None
 
     def wanted(self, training: bool) -> bool:
-        """Whether the rows of this pass count: with gradients, or while they are collected."""
-        learning = training and torch.is_grad_enabled() and not is_transformed()
-        return learning or self.collected is not None
+        """Whether the rows of this pass count."""
+        return self.of_all_passes or (training and torch.is_grad_enabled() and not is_transformed())
 
     @torch.no_grad()
     def add(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> None:
@@ -81,11 +79,11 @@ class InputMoments:
             if scale is not None:
                 mean, C = mean * scale + shift, C * scale * scale[:, None]
             # A rank without an example in this batch has no rows: its zeros then weigh nothing.
-            batch = rows.shape[0], mean.nan_to_num(), C.nan_to_num()
-        if self.collected is not None:
-            self.collected = joined_moments(self.collected, _on_cpu(batch))
-        else:
-            self.moments = batch if self.moments is None else joined_moments(self.moments, batch)
+            mean, C = mean.nan_to_num(), C.nan_to_num()
+        if self.of_all_passes:
+            mean, C = mean.cpu().double(), C.cpu().double()
+        batch = rows.shape[0], mean, C
+        self.moments = batch if self.moments is None else joined_moments(self.moments, batch)
 
 
 class PCAOutput(nn.Module):
@@ -157,7 +155,6 @@ class DirectOutput(PCAOutput):
         self.project.weight.copy_(torch.matmul(self.w.T, by_head).flatten(1))
 
     def forward(self, z: Tensor) -> Tensor:
-        """(T, H·K) -> (T, D)."""
         x = self.norm(z)  # (T, H·K)
         self._count(self._heads(x).transpose(0, 1))
         return self.merged(x) if weight_is_all(self.project) else self.literal(x)
@@ -182,7 +179,6 @@ class AverageOutput(PCAOutput):
         super().__init__(spec, m, inputs=spec.heads, normalised=spec.heads * spec.d_head, projected=m)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(T, H·K) -> (T, D)."""
         S = self._heads(self.norm(z)).mean(dim=2)  # Eq. 26: (T, H)
         self._count(S.T)
         y = S @ self.w + self.b  # Eq. 28: (T, M)
@@ -206,7 +202,6 @@ class NonLinearOutput(PCAOutput):
         self.register_buffer("second", second, persistent=False)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(T, H·K) -> (T, D)."""
         Z = self._heads(z).transpose(0, 1).flatten(1)  # (H, T·K)
         C = torch.cat([Z, Z.index_select(0, self.first) * Z.index_select(0, self.second)])  # Eq. 31: (k, T·K)
         with full_precision(z):
@@ -264,7 +259,6 @@ class Deacon(Method):
     options: Options
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
-        """The architecture's output stage."""
         options = self.options
         stage = OUTPUTS[options.architecture](spec, options.m)
         stage.norm = normalisation(options.normalisation, stage.norm.num_features, options.batch_norm_scale)
@@ -323,7 +317,6 @@ class Deacon(Method):
             layer.w += step
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
-        """See `pca_weights`."""
         return {"pca_weights": pca_weights(model)}
 
 
@@ -355,23 +348,16 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
         of all rows that went through a layer meanwhile. Layers that nothing went through are left out.
     """
     layers = list(pca_layers(model).values())
-    by_place: dict[str, Moments] = {}
+    of_training = [layer.inputs for layer in layers]
+    collected: dict[str, Moments] = {}
     for layer in layers:
-        k = len(layer.w)
-        layer.inputs.collected = _on_cpu((0, torch.zeros(k), torch.zeros(k, k)))
+        layer.inputs = InputMoments(of_all_passes=True)
     try:
-        yield by_place
-        by_place.update(
-            by_name((layer.spec.name, layer.inputs.collected) for layer in layers if layer.inputs.collected[0])
-        )
+        yield collected
+        collected |= by_name((layer.spec.name, layer.inputs.moments) for layer in layers if layer.inputs.moments)
     finally:
-        for layer in layers:
-            layer.inputs.collected = None
-
-
-def _on_cpu(batch: Moments) -> Moments:
-    number, mean, C = batch
-    return number, mean.cpu().double(), C.cpu().double()
+        for layer, inputs in zip(layers, of_training, strict=True):
+            layer.inputs = inputs
 
 
 def pca_weights(model: nn.Module) -> dict[str, dict[str, Any]]:

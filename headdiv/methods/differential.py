@@ -62,12 +62,10 @@ class DifferentialAttention(MultiHeadAttention):
 
     @property
     def head_slots(self) -> int:
-        """h."""
         return self.spec.heads // 2 if self.halved else self.spec.heads
 
     @property
     def head_width(self) -> int:
-        """See `AttentionModule`."""
         return 2 * self.spec.d_head if self.halved else self.spec.d_head
 
     @property
@@ -84,7 +82,6 @@ class DifferentialAttention(MultiHeadAttention):
     def weigh_values(
         self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache
     ) -> tuple[Tensor, Tensor | None]:
-        """See `MultiHeadAttention`: (R, h, N, width) and (R, h, N, S)."""
         if self.halved:
             v = v.unflatten(1, (-1, 2)).transpose(2, 3).flatten(3)  # (R, h, S, 2·K)
         else:
@@ -101,7 +98,6 @@ class DifferentialAttention(MultiHeadAttention):
         return x[:, 0::2] - self.factor.to(x.dtype) * x[:, 1::2]
 
     def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
-        """See `MultiHeadAttention`."""
         each = at_least_float32(heads.view(heads.shape[0], self.head_slots, self.head_width))
         with full_precision(heads):
             normed = F.rms_norm(each, each.shape[-1:], self.norm.weight, self.norm.eps)
@@ -120,7 +116,6 @@ class Differential(Method):
         heads: Literal["halved", "kept"] = Field("halved", description="how head dimensions are made up for")
 
         def check(self, model: Sizes) -> tuple[str, str] | None:
-            """What is halved must be even."""
             halved = self.heads == "halved"
             number, what = (model.heads, "heads") if halved else (model.d_model // model.heads, "units of a head")
             if number % 2:
@@ -128,13 +123,11 @@ class Differential(Method):
             return None
 
         def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
-            """Differences of weights can be negative."""
             return no_shares_of_attention(other, name, others_name)
 
     options: Options
 
     def attention(self, spec: AttentionSpec) -> DifferentialAttention:
-        """See `Method`."""
         return DifferentialAttention(spec, self.options.heads == "halved")
 
     def own_parameters(self, model: nn.Module) -> list[nn.Parameter]:

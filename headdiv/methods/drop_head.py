@@ -60,7 +60,6 @@ class DropHeadAttention(MultiHeadAttention):
         self.register_buffer("rate", torch.tensor(rate))
 
     def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
-        """See `MultiHeadAttention`."""
         if not self.training or side is None:
             return heads
         return drop_heads(heads, self.rate, self.spec.heads, side)
@@ -90,7 +89,6 @@ class DropHead(Method):
         return o.end * (progress - o.turn) / (1 - o.turn)
 
     def attention(self, spec: AttentionSpec) -> DropHeadAttention:
-        """See `Method`."""
         return DropHeadAttention(spec, self.rate(0.0))
 
     def inserted(self, spec: AttentionSpec) -> DroppedHeads:

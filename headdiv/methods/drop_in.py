@@ -9,16 +9,19 @@ optimiser = torch.optim.AdamW(p for p in model.parameters() if id(p) not in own)
 loss.backward()
 method.before_optimizer_step(model, progress)  # fraction of the training that is done, 0 to 1
 optimiser.step()
+
+A forward pass has three steps: `_to_rows` makes the arguments rows of real tokens, the method's attention works on
+these, and `_as_given` brings the result into the shape that torch has.
+
+Letters: B sentences, N queries and S keys of a sentence, D model width, H heads, T rows of real tokens.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -34,11 +37,9 @@ from headdiv.nn.folding import fold
 from headdiv.nn.linear import LINEAR, WeightAndBias
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import AttentionLayout, PackedLayout, added_mask, full_side, padded_side, real_rows
-from headdiv.nn.projections import SeparateProjections, equal, from_torch, must_be_merged, one_to_autograd, to_torch
+from headdiv.nn.projections import SeparateProjections, equal, from_torch, must_be_merged, to_torch
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, BlockSpec, Kind, Sizes
-
-MADE: WeakKeyDictionary[Method, Counter[Kind]] = WeakKeyDictionary()  # modules made without a layer, by method
 
 
 class _NoFastPath:
@@ -82,13 +83,13 @@ class MultiheadAttention(nn.Module):
             keys is not padding of queries, whatever these are; which queries are padding is known only where
             `headdiv.insert` put the module after self-attention, as in `torch.nn.TransformerDecoderLayer`.
         layer: its layer, from 0; some methods treat layers differently, and measures and masks name modules by both.
-            If left out, the modules of one kind are numbered as they are made with one method, and copies of a module
-            in the order of the model, as soon as the model is passed to ``method.own_parameters`` or a measure.
+            If left out, the modules of a kind are numbered in the order of the model, as soon as the model is passed to
+            ``method.own_parameters`` or a measure.
 
     Raises:
         ConfigError: ``method`` is not a method, or there is none with these options.
         ValueError: num_heads does not divide embed_dim, the method does not fit this many heads of this width or acts
-            on the outputs of layers, or an argument is out of range or asks for something that does not exist.
+            on the outputs of layers, or an argument asks for something that does not exist.
     """
 
     # What nn.TransformerEncoder(Layer) checks before it takes a fast path that bypasses this module.
@@ -124,24 +125,22 @@ class MultiheadAttention(nn.Module):
             )
         if add_bias_kv or add_zero_attn:
             raise ValueError("add_bias_kv, add_zero_attn: expected False, since keys are those of the input alone")
-        embed_dim, num_heads = int(embed_dim), int(num_heads)  # numpy's too
-        _must_be_in_range(embed_dim, num_heads, dropout, kind, layer)
+        if num_heads < 1 or embed_dim % num_heads:
+            raise ValueError(f"embed_dim must be divisible by num_heads, found {embed_dim} and {num_heads}")
+        if kind not in ATTENTION_KINDS:
+            raise ValueError(f"kind must be one of {', '.join(map(repr, ATTENTION_KINDS))}, found {kind!r}")
         self.method = method = method if isinstance(method, Method) else make_method(method)
         if problem := method.options.check(Sizes(d_model=embed_dim, heads=num_heads)):
-            raise ValueError(f"method: {problem[0]}: {problem[1]}")
-        block = BlockSpec("encoder" if kind == "encoder" else "decoder", layer or 0, embed_dim)
-        if acts_on_block(method, block):
+            raise ValueError(f"method.{problem[0]}: {problem[1]}")
+        if acts_on_block(method, BlockSpec("encoder" if kind == "encoder" else "decoder", layer or 0, embed_dim)):
             raise ValueError(
                 f"method: {method!r} acts on the outputs of layers too, which an attention module does not reach; "
                 "expected a method of attention alone, of homeostasis the option `attention` without `block`"
             )
         self.embed_dim, self.dropout, self.batch_first = embed_dim, dropout, batch_first
         self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
-        made = MADE.setdefault(method, Counter())
-        place = made[kind] if layer is None else layer
-        self.attention = method.attention(AttentionSpec(kind, place, embed_dim, num_heads, bias))
+        self.attention = method.attention(AttentionSpec(kind, layer or 0, embed_dim, num_heads, bias))
         self.attention.method, self.attention.numbered = method, layer is not None
-        made[kind] += layer is None
         if isinstance(self.attention, MultiHeadAttention):
             _initialise(self.attention)
         if (self.kdim, self.vdim) != (embed_dim, embed_dim):
@@ -178,8 +177,7 @@ class MultiheadAttention(nn.Module):
         Where a query may see no key its heads and weights are zero, whether weights are wanted or not.
 
         Self-attention means that query equals key, whether it is the same object, a view of it or a copy, in a module
-        whose ``kind`` is not "cross". Where only values could tell, they are compared; a GPU waits for that. Each
-        argument gets its own gradient.
+        whose ``kind`` is not "cross". Where only values could tell, they are compared; a GPU waits for that.
 
         Returns:
             Output, shaped like query, and weights (B, N, S), or (B, H, N, S) if they are not to be averaged, after
@@ -195,19 +193,7 @@ class MultiheadAttention(nn.Module):
         return self._as_given(output, weights, rows, average_attn_weights)
 
     if TYPE_CHECKING:  # nn.Module's own says nothing of arguments and results
-
-        def __call__(
-            self,
-            query: Tensor,
-            key: Tensor,
-            value: Tensor,
-            key_padding_mask: Tensor | None = None,
-            need_weights: bool = True,
-            attn_mask: Tensor | None = None,
-            average_attn_weights: bool = True,
-            is_causal: bool = False,
-        ) -> tuple[Tensor, Tensor | None]:
-            """See `forward`."""
+        __call__ = forward
 
     def _to_rows(
         self,
@@ -219,14 +205,11 @@ class MultiheadAttention(nn.Module):
         is_causal: bool,
     ) -> Rows:
         """The arguments of `forward` as rows of real queries and keys, and one mask between them."""
-        for name, x in (("query", query), ("key", key), ("value", value)):
-            if x.is_nested:
-                raise ValueError(f"{name}: found a nested tensor, expected one with padding and key_padding_mask")
-        two_memories = self._two_memories(key, value)
-        own = self._is_self_attention(
-            query, key, matters=key_padding_mask is not None or (is_causal and attn_mask is None)
-        )
-        one_memory = own and not two_memories and one_to_autograd(query, key)
+        if query.is_nested or key.is_nested or value.is_nested:
+            raise ValueError("found a nested tensor, expected one with padding and key_padding_mask")
+        two_memories = self._has_two_memories(key, value)
+        own = self._is_self_attention(query, key, key_padding_mask is not None or (is_causal and attn_mask is None))
+        one_memory = query is key and own and not two_memories
         batched = not query.dim() == key.dim() == value.dim() == 2
         if not batched:
             query, key, value = (x.unsqueeze(0) for x in (query, key, value))
@@ -242,6 +225,40 @@ class MultiheadAttention(nn.Module):
         layout, real = self._layout(query, S, own, key_padding_mask, attn_mask)
         memory = None if one_memory else real_rows(torch.cat([key, value], dim=2) if two_memories else key, layout.keys)
         return Rows(real_rows(query, layout.queries), memory, layout, real, batched)
+
+    def _has_two_memories(self, key: Tensor, value: Tensor) -> bool:
+        """Whether keys and values are projected from rows of their own."""
+        if isinstance(self.attention, MultiHeadAttention):
+            return key is not value or isinstance(self.attention.in_projection, SeparateProjections)
+        if key is not value and (is_traced() or not equal(key, value)):
+            raise ValueError(f"key and value must be the same tensor: {self.method!r} has one projection of both")
+        return False
+
+    def _is_self_attention(self, query: Tensor, key: Tensor, matters: bool) -> bool:
+        """Whether query and key are the same; without key masks it makes no difference and is not checked."""
+        if self.attention.spec.kind == "cross":
+            return False
+        if query is key:
+            return True
+        if not matters or query.shape != key.shape:
+            return False
+        if is_traced():
+            raise ValueError(
+                "query and key are two tensors of one shape, and a trace cannot tell whether they are equal; expected "
+                "the same object for self-attention, or a module with kind='cross'"
+            )
+        return equal(query, key)
+
+    def _must_fit(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        """Raise a ValueError where a shape is wrong, or they do not go together."""
+        for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
+            if x.dim() != 3 or x.shape[2] != width:
+                raise ValueError(f"{name}: found the shape {tuple(x.shape)}, expected (batch, length, {width})")
+        if key.shape[0] != query.shape[0] or value.shape[:2] != key.shape[:2]:
+            raise ValueError(
+                "expected one batch size, and as many values as keys; found for query, key and value "
+                f"{tuple(query.shape[:2])}, {tuple(key.shape[:2])}, {tuple(value.shape[:2])}"
+            )
 
     def _layout(
         self, query: Tensor, S: int, own: bool, key_padding_mask: Tensor | None, attn_mask: Tensor | None
@@ -266,6 +283,20 @@ class MultiheadAttention(nn.Module):
             mask = mask.masked_fill(~real_queries[:, None, :, None], 0.0)
         dropout = self.dropout if self.training else 0.0
         return AttentionLayout(queries, keys, mask.expand(B, -1, N, S), dropout), real_queries
+
+    def _leaves_padding_out(self) -> bool:
+        """Whether padding gets no row; in traces, whose shapes should not depend on data, only if it acts on others."""
+        return not is_traced() or (self.training and not (self.attention.rowwise and not self.attention.recorders))
+
+    def _queries(self, B: int, N: int, device: torch.device) -> tuple[PackedLayout, Tensor | None]:
+        """Queries that are not the keys, and which of (B, N) are real where the self-attention before says it."""
+        before = None if self.holder is None else self.holder.module.self_attn
+        side = getattr(before, "query_side", None)
+        if side is None or side.sentences.shape != (B, N):
+            return full_side(B, N, device), None
+        if not (self._leaves_padding_out() and before._leaves_padding_out()):
+            return full_side(B, N, device), None
+        return side, side.sentences >= 0
 
     def _attend(self, rows: Rows, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         """The method's attention on rows: (T, D), and weights (B, H, N, S) after dropout, 0 for padded queries."""
@@ -292,65 +323,6 @@ class MultiheadAttention(nn.Module):
             return output.squeeze(0), None if weights is None else weights.squeeze(0)
         return output if self.batch_first else output.transpose(0, 1), weights
 
-    def _two_memories(self, key: Tensor, value: Tensor) -> bool:
-        """Whether keys and values are projected from rows of their own.
-
-        Raises:
-            ValueError: they are, or they have different gradients, and the method has one projection of both.
-        """
-        ordinary = isinstance(self.attention, MultiHeadAttention)
-        if ordinary and isinstance(self.attention.in_projection, SeparateProjections):
-            return True
-        apart = key is not value
-        apart = apart and (is_traced() or not equal(key, value) or (ordinary and not one_to_autograd(key, value)))
-        unlike = torch.is_grad_enabled() and key.requires_grad != value.requires_grad
-        if not ordinary and (apart or unlike):
-            raise ValueError(f"key and value must be the same tensor: {self.method!r} has one projection of both")
-        return apart
-
-    def _is_self_attention(self, query: Tensor, key: Tensor, matters: bool) -> bool:
-        """Whether query and key are the same; without key masks it makes no difference and is not checked."""
-        cross = self.attention.spec.kind == "cross"
-        if query is key:
-            return not cross
-        if cross or not matters or query.shape != key.shape:
-            return False
-        if is_traced():
-            raise ValueError(
-                "query and key are two tensors of one shape, and a trace cannot tell whether they are equal; expected "
-                "the same object for self-attention, or a module with kind='cross'"
-            )
-        return equal(query, key)
-
-    def _must_fit(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """Raise a ValueError where a shape is wrong, or they do not go together."""
-        inputs = {"query": (query, self.embed_dim), "key": (key, self.kdim), "value": (value, self.vdim)}
-        for (name, (x, width)), word in zip(inputs.items(), ("embed_dim", "kdim", "vdim"), strict=True):
-            if x.dim() != 3:
-                raise ValueError(f"{name} must have three dimensions, or two as the others do, found {x.dim()}")
-            if x.shape[2] != width:
-                raise ValueError(f"{name} must have the width {word} = {width}, found {x.shape[2]}")
-        if key.shape[0] != query.shape[0]:
-            raise ValueError(f"query and key must have one batch size, found {query.shape[0]} and {key.shape[0]}")
-        if value.shape[:2] != key.shape[:2]:
-            raise ValueError(
-                f"key and value must have one shape, found {tuple(key.shape[:2])} and {tuple(value.shape[:2])}"
-            )
-
-    def _leaves_padding_out(self) -> bool:
-        """Whether padding gets no row; in traces, whose shapes should not depend on data, only if it acts on others."""
-        return not is_traced() or (self.training and not (self.attention.rowwise and not self.attention.recorders))
-
-    def _queries(self, B: int, N: int, device: torch.device) -> tuple[PackedLayout, Tensor | None]:
-        """Queries that are not the keys, and which of (B, N) are real where the self-attention before says it."""
-        before = None if self.holder is None else self.holder.module.self_attn
-        side = getattr(before, "query_side", None)
-        if side is None or side.sentences.shape != (B, N):
-            return full_side(B, N, device), None
-        if not (self._leaves_padding_out() and before._leaves_padding_out()):
-            return full_side(B, N, device), None
-        return side, side.sentences >= 0
-
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         """Under torch's names or our own; where torch's output has no bias, ours is zero."""
         from_torch(state_dict, prefix)
@@ -372,20 +344,6 @@ class MultiheadAttention(nn.Module):
         if not attention.is_plain or type(stage) not in LINEAR or stage.in_features != self.embed_dim:
             raise ValueError(f"{self.method!r} computes in evaluation what torch.nn.MultiheadAttention cannot")
         return to_torch(attention.state_dict())
-
-
-def _must_be_in_range(embed_dim: int, num_heads: int, dropout: float, kind: str, layer: int | None) -> None:
-    """Raise a ValueError where one of these is not."""
-    if embed_dim < 1 or num_heads < 1:
-        raise ValueError(f"embed_dim and num_heads must be greater than 0, got {embed_dim} and {num_heads} instead")
-    if embed_dim % num_heads:
-        raise ValueError(f"embed_dim must be divisible by num_heads, got {embed_dim} and {num_heads} instead")
-    if not 0 <= dropout <= 1:
-        raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout}")
-    if kind not in ATTENTION_KINDS:
-        raise ValueError(f"kind must be one of {', '.join(map(repr, ATTENTION_KINDS))}, but got {kind!r}")
-    if layer is not None and layer < 0:
-        raise ValueError(f"layer must be 0 or greater, but got {layer}")
 
 
 def _initialise(attention: MultiHeadAttention) -> None:

@@ -40,7 +40,6 @@ class GatedAttention(MultiHeadAttention):
         self.gate = Linear(spec.d_model, spec.heads * gates, bias=False)
 
     def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
-        """See `MultiHeadAttention`."""
         gates = torch.sigmoid(self.gate(x)).unflatten(1, (self.spec.heads, -1))  # (T, H, K or 1)
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates).flatten(1)
 
@@ -59,5 +58,4 @@ class Gated(Method):
     options: Options
 
     def attention(self, spec: AttentionSpec) -> GatedAttention:
-        """See `Method`."""
         return GatedAttention(spec, spec.d_head if self.options.gates == "elementwise" else 1)

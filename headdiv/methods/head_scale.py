@@ -43,7 +43,6 @@ class ScaledOutput(WeightAndBias):
 
     @property
     def rowwise(self) -> bool:
-        """See `MultiHeadAttention`."""
         return isinstance(self.norm, nn.Identity | nn.LayerNorm)
 
     def initialise(self, generator: torch.Generator) -> None:
@@ -62,7 +61,6 @@ class ScaledOutput(WeightAndBias):
         super().init_from(weight * self.first_scale, bias)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(T, H·K) -> (T, D)."""
         weight = self.weight
         if self.gate is not None:
             weight = weight * self.gate.repeat_interleave(weight.shape[1] // self.heads)
@@ -84,11 +82,9 @@ class HeadScale(Method):
         gate: float | None = Field(None, gt=0, description="a learned factor of each head, at the start; null: none")
 
         def check(self, model: Sizes) -> tuple[str, str] | None:
-            """γ belongs to a normalisation."""
             return unused_scale(self.normalisation, self.batch_norm_scale)
 
     options: Options
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
-        """W^O with what is in front of it."""
         return ScaledOutput(spec, self.options)

@@ -213,14 +213,12 @@ class Homeostasis(Method):
     options: Options
 
     def before_output(self, spec: AttentionSpec) -> nn.Module:
-        """The heads' mechanism."""
         o = self.options
         mechanism = self._mechanism(o.attention, spec, spec.heads, spec.d_head, o.s_att, o.q_att)
         mechanism.registered_as = "inhibition"  # in state dictionaries: see `MultiHeadAttention`
         return mechanism
 
     def block_output(self, spec: BlockSpec) -> nn.Module:
-        """The block's mechanism."""
         o = self.options
         if o.block == "none":
             return super().block_output(spec)

@@ -57,13 +57,11 @@ class HeadLoss(Method, ABC):
 
         @property
         def needs_weights(self) -> bool:
-            """Whether attention weights are compared, as shares of attention."""
             return self.term == "position"
 
     options: Options
 
     def required_records(self) -> RequiredRecords:
-        """Weights only where they are compared."""
         return "weights" if self.options.needs_weights else "heads"
 
     @abstractmethod
@@ -77,18 +75,13 @@ class HeadLoss(Method, ABC):
             TrainingError: the model has no attention of these kinds, or the records lack weights that are compared.
         """
         chosen = of_kinds(records, self.options.kinds)
-        if self.required_records() == "weights":
-            for record in chosen:
-                if record.weights is None:
-                    raise TrainingError(
-                        f"records: found none of the attention weights of {record.spec.name}, which the method "
-                        "compares; expected record_heads(model, weights=True)"
-                    )
+        if self.options.needs_weights and any(record.weights is None for record in chosen):
+            raise TrainingError("found records without attention weights; expected record_heads(model, weights=True)")
         total = 0.0
         for alike in groups(chosen, lambda record: (record.outputs.shape[1], len(record.layout.queries.lengths))):
             with full_precision(alike[0].outputs):  # other libraries' loops call this under autocast
-                each = self.differences(alike)  # (modules, B)
-            total = total + each.mean(0).sum() * (len(alike) / len(chosen))
+                differences = self.differences(alike)  # (modules, B)
+            total = total + differences.mean(0).sum() * (len(alike) / len(chosen))
         return -self.options.weight * total * (distributed.world() / count)
 
 
@@ -181,7 +174,6 @@ class Disagreement(HeadLoss):
     name = "disagreement"
 
     def differences(self, records: list[HeadRecord]) -> Tensor:
-        """D: (modules, B)."""
         return torch.stack([disagreement(record, self.options.term) for record in records])
 
 
@@ -199,7 +191,6 @@ class Orthogonality(HeadLoss):
     name = "orthogonality"
 
     def differences(self, records: list[HeadRecord]) -> Tensor:
-        """−1/(H(H − 1)) Σ_{i≠j} cos²: (modules, B)."""
         squares = torch.stack([similarities(record, self.options.term).square() for record in records])
         H = squares.shape[-1]
         same = squares.diagonal(dim1=-2, dim2=-1).sum(-1)
@@ -266,7 +257,6 @@ class Dpp(HeadLoss):
 
         @property
         def needs_weights(self) -> bool:
-            """Always."""
             return True
 
     def differences(self, records: list[HeadRecord]) -> Tensor:
@@ -321,7 +311,6 @@ class Hsic(HeadLoss):
     options: Options
 
     def differences(self, records: list[HeadRecord]) -> Tensor:
-        """−1/(H(H − 1)) Σ_{i≠j} CKA, the same for every sentence: (modules, B)."""
         by_module = []
         for record in records:
             cka = linear_cka(at_least_float32(record.values if self.options.term == "subspace" else record.outputs))

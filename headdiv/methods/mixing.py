@@ -62,7 +62,6 @@ class MixingOutput(WeightAndBias):
         self.former_norm.fill_(float(self.spec.heads))
 
     def forward(self, z: Tensor) -> Tensor:
-        """(T, H·K) -> (T, D)."""
         return self.merged(z)
 
     def literal(self, z: Tensor) -> Tensor:
@@ -107,7 +106,6 @@ class Mixing(Method):
     options: Options
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module:
-        """W^O on a mixture of heads."""
         return MixingOutput(spec)
 
     def layers(self, model: nn.Module) -> list[MixingOutput]:
@@ -154,7 +152,6 @@ class Mixing(Method):
         return [parameter for layer in self.layers(model) for parameter in (layer.alphas, layer.beta)]
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
-        """Every Alphas matrix and its nuclear norm, for Figures 3 and 4."""
         result = {}
         for place, layer in by_name((layer.spec.name, layer) for layer in self.layers(model)).items():
             alphas = layer.alphas.detach().double().cpu()

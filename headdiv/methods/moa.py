@@ -21,8 +21,7 @@ R windows, N query slots and S key slots of a window.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -47,27 +46,34 @@ from headdiv.nn.sizes import AttentionSpec, Sizes
 # ---- products with the chosen experts' matrices
 
 
-@dataclass(frozen=True)
-class ExpertGroups:
+class ExpertGroups(NamedTuple):
     """Which pairs of a row and a slot, numbered row by row, belong to each of E experts."""
 
     pairs: tuple[Tensor, ...]  # E times (pairs of the expert,)
     rows: tuple[Tensor, ...]  # E times, the rows of these pairs; none is twice with one expert
 
-    @classmethod
-    def of(cls, experts: Tensor, number: int) -> ExpertGroups:
-        """From the chosen experts (T, k) among ``number`` of them."""
-        flat = experts.flatten()
-        order = torch.argsort(flat, stable=True)
-        sizes = flat.new_zeros(number).index_add(0, flat, torch.ones_like(flat))
-        # Without values there are only shapes, those of any split.
-        ends = number if flat.is_meta else sizes.cumsum(0)[:-1].tolist()
-        rows = order.div(experts.shape[1], rounding_mode="floor")
-        return cls(order.tensor_split(ends), rows.tensor_split(ends))
+
+def by_expert(experts: Tensor, number: int) -> ExpertGroups:
+    """The chosen experts (T, k), grouped by expert, of which there are ``number``."""
+    flat = experts.flatten()
+    order = torch.argsort(flat, stable=True)
+    sizes = flat.new_zeros(number).index_add(0, flat, torch.ones_like(flat))
+    # Without values there are only shapes, those of any split.
+    ends = number if flat.is_meta else sizes.cumsum(0)[:-1].tolist()
+    rows = order.div(experts.shape[1], rounding_mode="floor")
+    return ExpertGroups(order.tensor_split(ends), rows.tensor_split(ends))
+
+
+def expert_product(x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
+    """y[to_e] += x[at_e] W_e for each expert: x (X, A), W (E, A, B) -> (lines, B)."""
+    y = x.new_zeros(lines, weight.shape[2])
+    for matrix, here, there in zip(weight.unbind(0), at, to, strict=True):
+        y.index_add_(0, there, x.index_select(0, here) @ matrix)
+    return y
 
 
 class ExpertProduct(torch.autograd.Function):
-    """Lines of a matrix, each times an expert's own matrix, added up where they belong: y[to_e] += x[at_e] W_e.
+    """`expert_product` with a backward pass that keeps no gathered copies.
 
     One product per expert, gathered and added up while in the cache. For E = 32 a batched product of groups padded to
     the longest takes twice as long, and one of all lines in the experts' order a fifth longer.
@@ -75,10 +81,9 @@ class ExpertProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
-        """As `_expert_product`."""
         ctx.save_for_backward(x, weight)
         ctx.at, ctx.to = at, to
-        return _expert_product(x, weight, at, to, lines)
+        return expert_product(x, weight, at, to, lines)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -86,26 +91,10 @@ class ExpertProduct(torch.autograd.Function):
         x, weight = ctx.saved_tensors
         grad_x, grad_weight = torch.zeros_like(x), torch.empty_like(weight)
         for number, (here, there) in enumerate(zip(ctx.at, ctx.to, strict=True)):
-            own = grad.index_select(0, there)
-            grad_x.index_add_(0, here, own @ weight[number].T)
-            if torch.is_grad_enabled():  # create_graph=True: out= has no gradient
-                grad_weight[number] = x.index_select(0, here).T @ own
-            else:
-                torch.mm(x.index_select(0, here).T, own, out=grad_weight[number])
+            grad_y = grad.index_select(0, there)
+            grad_x.index_add_(0, here, grad_y @ weight[number].T)
+            grad_weight[number] = x.index_select(0, here).T @ grad_y
         return grad_x, grad_weight, None, None, None
-
-
-def expert_product(x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
-    """x (X, A), weight (E, A, B), at and to for each expert -> (lines, B), see `ExpertProduct`."""
-    made = _expert_product if is_transformed() else ExpertProduct.apply
-    return made(*_one_type(x, weight), at, to, lines)
-
-
-def _expert_product(x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
-    y = x.new_zeros(lines, weight.shape[2])
-    for matrix, here, there in zip(weight.unbind(0), at, to, strict=True):
-        y.index_add_(0, there, x.index_select(0, here) @ matrix)
-    return y
 
 
 # ---- the module
@@ -128,8 +117,9 @@ class Experts(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
-        """`expert_product` with these matrices, without the bias."""
-        return expert_product(x, self.weight, at, to, lines)
+        weight = autocast(self.weight)  # which does not reach into the product
+        product = expert_product if is_transformed() else ExpertProduct.apply
+        return product(x.to(weight.dtype), weight, at, to, lines)
 
 
 class MixtureAttention(AttentionModule):
@@ -167,16 +157,13 @@ class MixtureAttention(AttentionModule):
 
     @property
     def head_slots(self) -> int:
-        """k."""
         return self.k
 
     @property
     def head_width(self) -> int:
-        """See `AttentionModule`."""
         return self.d_head
 
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
-        """See `AttentionModule`."""
         k = self.k
         routing, groups, q = self._queries(x)
         key_value = self.key_value(x if memory is None else memory)  # (T', 2·K)
@@ -191,9 +178,8 @@ class MixtureAttention(AttentionModule):
     def _queries(self, x: Tensor) -> tuple[Routing, ExpertGroups, Tensor]:
         """Which experts serve each row, the same by expert, and their queries (T, k, K)."""
         routing = self.router(x)
-        groups = ExpertGroups.of(routing.experts, self.experts)
-        P = x.shape[0] * self.k
-        q = self.query(x, groups.rows, groups.pairs, P)  # (P, K)
+        groups = by_expert(routing.experts, self.experts)
+        q = self.query(x, groups.rows, groups.pairs, x.shape[0] * self.k)  # (P, K)
         q = q.view(-1, self.k, self.d_head)
         if self.query.bias is not None:
             q = q + F.embedding(routing.experts, self.query.bias).to(q.dtype)
@@ -208,16 +194,13 @@ class MixtureAttention(AttentionModule):
     # ---- one token at a time
 
     def self_cache(self, lines: BeamState, like: Tensor) -> Cache:
-        """See `AttentionModule`."""
         return Cache.empty(lines, 1, self.d_head, like)
 
     def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Cache:
-        """See `AttentionModule`."""
         keys, values = (part.unsqueeze(1).contiguous() for part in self.key_value(memory).chunk(2, dim=-1))
         return Cache(lines, keys, values, mask)
 
     def step(self, x: Tensor, cache: Cache) -> Tensor:
-        """See `AttentionModule`."""
         routing, groups, q = self._queries(x)
         if cache.mask is None:
             cache.add(*self.key_value(x).unsqueeze(1).chunk(2, dim=-1))
@@ -225,12 +208,6 @@ class MixtureAttention(AttentionModule):
         if self.edits:
             heads = self.edited(heads, one_token_each(len(heads), cache.lines.position, x.device))
         return self._mix(self.masked(heads), routing, groups)
-
-
-def _one_type(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both in autocast's number format where it is on, since it does not reach into the functions above."""
-    weight = autocast(weight)
-    return x.to(weight.dtype), weight
 
 
 # ---- the method
@@ -265,7 +242,6 @@ class Moa(Method):
         )
 
         def check(self, model: Sizes) -> tuple[str, str] | None:
-            """No more choices than experts, and gates that can learn."""
             if self.k > self.experts:
                 return "k", f"{self.k} is more than the {self.experts} experts to choose from"
             if self.renormalise is True and self.k == 1:
@@ -276,19 +252,16 @@ class Moa(Method):
             return None
 
         def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
-            """All experts have the same values."""
             return no_values_to_compare(other, name, others_name)
 
     options: Options
 
     def attention(self, spec: AttentionSpec) -> MixtureAttention:
-        """A mixture of the configured size."""
         o = self.options
         router = {"noisy": o.noisy, "renormalise": o.renormalise, "floor": o.noise_floor}
         return MixtureAttention(spec, o.experts, o.k, o.d_head, **router)
 
     def required_records(self) -> RequiredRecords:
-        """The routers' choices come with the heads."""
         o = self.options
         return "heads" if o.balance or o.z or o.cv else "nothing"
 
@@ -306,5 +279,4 @@ class Moa(Method):
         return self.options.added == "sum"
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
-        """Load, gates, entropy and words of every router: see `router_statistics`."""
         return router_statistics(validation) if validation else {}

@@ -72,7 +72,6 @@ class MixtureOfHeads(MultiHeadAttention):
             return torch.cat([always * shared, chosen * routed], dim=1), routing
 
     def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
-        """See `MultiHeadAttention`."""
         gates, routing = self.gates(x)
         self.routing = None if side is None else routing  # for `record`: `step` makes no record
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates.unsqueeze(-1).to(heads.dtype)).flatten(1)
@@ -99,7 +98,6 @@ class Moh(Method):
         gates: Gates = Field("coded", description="1 on average over the heads that are on, or the paper's equations")
 
         def check(self, model: Sizes) -> tuple[str, str] | None:
-            """There are as many heads, and gates that can learn."""
             if self.shared + self.k > model.heads:
                 return "k", f"{self.k} chosen and {self.shared} shared heads are more than the model's {model.heads}"
             if self.gates == "coded" and self.k == 1:
@@ -112,11 +110,9 @@ class Moh(Method):
     options: Options
 
     def attention(self, spec: AttentionSpec) -> MixtureOfHeads:
-        """See `Method`."""
         return MixtureOfHeads(spec, self.options.shared, self.options.k, self.options.gates)
 
     def required_records(self) -> RequiredRecords:
-        """The choices come with the heads."""
         return "heads" if self.options.balance else "nothing"
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
@@ -131,5 +127,4 @@ class Moh(Method):
         return False
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
-        """Load, probabilities, entropy and words of every router: see `router_statistics`; its experts are heads."""
         return router_statistics(validation) if validation else {}

@@ -51,10 +51,6 @@ class Methods(Mapping[str, type[Method]]):
 METHODS = Methods()
 
 
-def _origin(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
 def register(method: type[Registered], name: str | None = None) -> type[Registered]:
     """Register a method under its name, so that configurations can use it like a built-in one.
 
@@ -72,14 +68,14 @@ def register(method: type[Registered], name: str | None = None) -> type[Register
     Raises:
         ConfigError: it is not such a class, has no name, or the name is taken by another.
     """
-    if not isinstance(method, type) or not issubclass(method, Method):
-        raise ConfigError(f"register: found {method!r}, expected a class after Method")
     name = name or getattr(method, "name", None)
-    if not isinstance(name, str):
-        raise ConfigError(f"register: {method!r} has no name")
+    if not issubclass(method, Method) or not isinstance(name, str):
+        raise ConfigError(f"register: found {method!r} of the name {name!r}, expected a class after Method with a name")
     taken = METHODS._known.get(name, method)
-    if _origin(taken) != _origin(method):
-        raise ConfigError(f"{name!r} cannot be registered as a method: the name is taken by {_origin(taken)}")
+    if (taken.__module__, taken.__qualname__) != (method.__module__, method.__qualname__):
+        raise ConfigError(
+            f"{name!r} cannot be registered as a method: the name is taken by {taken.__module__}.{taken.__qualname__}"
+        )
     METHODS._known[name] = method
     file_of(method)  # as it is now, while it is imported: it may be edited before the first run
     return method
@@ -88,7 +84,7 @@ def register(method: type[Registered], name: str | None = None) -> type[Register
 register(Method, "baseline")
 
 
-def make_method(method: str | Mapping[str, Any], at: Place = ("method",), **values: Any) -> Method:
+def make_method(method: str | Mapping[str, Any], *, at: Place = ("method",), **values: Any) -> Method:
     """A method by its name and options: ``make_method("deacon", m=8)``, or as a run's configuration describes it.
 
     Args:
@@ -99,11 +95,6 @@ def make_method(method: str | Mapping[str, Any], at: Place = ("method",), **valu
     Raises:
         ConfigError: it is not a method, the method or an option is unknown, or a value is wrong.
     """
-    if not isinstance(at, tuple):
-        raise ConfigError(
-            f"make_method: found {at!r:.80} after the method; expected its options by name, make_method('deacon', m=8)"
-            ", or beside it, make_method({'name': 'deacon', 'm': 8})"
-        )
     if isinstance(method, str):
         method = {"name": method}
     options = method_options({**method, **values} if isinstance(method, Mapping) else method, at)

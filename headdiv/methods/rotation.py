@@ -26,12 +26,12 @@ from headdiv.methods.swaps import (
     HeadIndex,
     PlannedSwap,
     Swap,
-    head_grids,
-    head_grids_within,
+    grids_of_config,
+    grids_of_specs,
     ordinary_modules,
     swap_heads,
 )
-from headdiv.nn.sizes import ATTENTION_KINDS, Kind, Sizes
+from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind, Sizes
 
 
 def _record(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
@@ -57,7 +57,6 @@ class SwappingMethod(Method):
         """What the two have in common."""
 
         def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
-            """Two methods cannot both move heads, and there must be ordinary heads to move."""
             if isinstance(other, SwappingMethod.Options):
                 both = f"{name!r} and {others_name!r}"
                 return f"{both} would each swap heads that the other has placed; expected one of them"
@@ -91,8 +90,7 @@ class Rotation(SwappingMethod):
         optimiser_state: bool = Field(True, description="the optimiser's state of the heads moves with them")
 
         def check(self, model: Sizes) -> tuple[str, str] | None:
-            """The model must have the plan's layers and heads."""
-            grids = head_grids_within(model)
+            grids = grids_of_config(model)
             for number, planned in enumerate(self.plan if grids else ()):
                 try:
                     planned.swaps(grids)
@@ -114,7 +112,7 @@ class Rotation(SwappingMethod):
         Raises:
             TrainingError: the model's single stack is not the one that the plan names.
         """
-        grids, swaps = head_grids(module.spec for module in ordinary_modules(end.model)), list[Swap]()
+        grids, swaps = grids_of_specs(module.spec for module in ordinary_modules(end.model)), list[Swap]()
         for number, planned in enumerate(self.options.plan):
             try:
                 pairs = planned.swaps(grids)
@@ -167,14 +165,12 @@ class DynamicRotation(SwappingMethod):
 
         @property
         def observes_heads(self) -> bool:
-            """To choose heads by what they do."""
             return self.choice != "random"
 
         def check(self, model: Sizes) -> tuple[str, str] | None:
-            """No more pairs than there are heads for."""
             if self.last < self.first:
                 return "last", f"{self.last} comes before first = {self.first}"
-            return self.too_many(head_grids_within(model))
+            return self.too_many(grids_of_config(model))
 
         def too_many(self, grids: Mapping[Kind, HeadGrid]) -> tuple[str, str] | None:
             """The key and the sentence if there are more pairs than these layers and heads allow, or None."""
@@ -207,39 +203,31 @@ class DynamicRotation(SwappingMethod):
         return self._swap(end, self.choose(end)) if due and coming <= options.last else {}
 
     def choose(self, end: EpochEnd) -> list[Swap]:
-        """Pairs of heads by the configured measure on the validation split.
-
-        Raises:
-            TrainingError: the model has no attention of these kinds, too few heads for so many pairs, or no words were
-                observed.
-        """
+        """Pairs of heads by the configured measure on the validation split; a TrainingError if there are too few."""
         specs = [module.spec for module in of_kinds(ordinary_modules(end.model), self.options.kinds)]
-        for kind in ATTENTION_KINDS:
-            if len(numbers := sorted({spec.heads for spec in specs if spec.kind == kind})) > 1:
-                raise TrainingError(
-                    f"{kind} attention has layers of {numbers} heads; expected one number to choose from"
-                )
-        if problem := self.options.too_many(head_grids(specs)):
+        if problem := self.options.too_many(grids_of_specs(specs)):
             raise TrainingError(f"method.{problem[0]}: {problem[1]}")
-        if not self.options.observes_heads:
-            by_spec = {spec: [0.0] * spec.heads for spec in specs}
-        else:
-            found = dict(measure_heads(end.observe(), end.model))
-            if unseen := [spec.name for spec in specs if not found[spec].queries]:
-                raise TrainingError(
-                    f"observe: found no words for the heads of {', '.join(unseen)}; expected a function that yields "
-                    "held-out batches anew in every call, not what is left of one generator"
-                )
-            by_spec = {
-                spec: (measured.confidence if self.options.measure == "confidence" else measured.average_l2()).tolist()
-                for spec, measured in found.items()
-            }
+        importance = self._importance(end, specs)
         swaps: list[Swap] = []
         for number, kind in enumerate(ATTENTION_KINDS):
-            importance = np.array([by_spec[spec] for spec in specs if spec.kind == kind])  # (layers, H)
-            if importance.size:
-                swaps += self._choose(kind, importance, np.random.default_rng([end.seed, end.epoch, number]))
+            of_kind = np.array([importance[spec] for spec in specs if spec.kind == kind])  # (layers, H)
+            if of_kind.size:
+                swaps += self._choose(kind, of_kind, np.random.default_rng([end.seed, end.epoch, number]))
         return swaps
+
+    def _importance(self, end: EpochEnd, specs: list[AttentionSpec]) -> dict[AttentionSpec, list[float]]:
+        """Of each module's heads, on the validation split."""
+        if not self.options.observes_heads:
+            return {spec: [0.0] * spec.heads for spec in specs}
+        measured = dict(measure_heads(end.observe(), end.model))
+        if unseen := [spec.name for spec in specs if not measured[spec].queries]:
+            raise TrainingError(
+                f"observe: found no words for the heads of {', '.join(unseen)}; expected a function that yields "
+                "held-out batches anew in every call, not what is left of one generator"
+            )
+        if self.options.measure == "confidence":
+            return {spec: measured[spec].confidence.tolist() for spec in specs}
+        return {spec: measured[spec].average_l2().tolist() for spec in specs}
 
     def _choose(self, kind: Kind, importance: np.ndarray, rng: np.random.Generator) -> list[Swap]:
         """Pairs among the heads whose importance is given: (layers, H)."""

@@ -14,7 +14,7 @@ from headdiv.core.settings import Settings
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.projections import must_be_merged
 from headdiv.nn.records import attention_modules, by_name
-from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind, LMConfig, ModelConfig, Sizes
+from headdiv.nn.sizes import AttentionSpec, Kind, Sizes
 
 
 class HeadIndex(NamedTuple):
@@ -35,16 +35,9 @@ Swap = tuple[Kind, HeadIndex, HeadIndex]
 From1 = Annotated[int, Field(ge=1)]
 
 
-def head_grids_within(model: Sizes) -> dict[Kind, HeadGrid]:
-    """The grids that a model of these sizes may have; the task decides whether a single stack is encoder or decoder.
-
-    Empty where its layers are not known.
-    """
-    if isinstance(model, ModelConfig):
-        layers = (model.encoder_layers, model.decoder_layers, model.decoder_layers)
-    else:
-        layers = (model.layers, model.layers) if isinstance(model, LMConfig) else ()
-    return {kind: HeadGrid(number, model.heads) for kind, number in zip(ATTENTION_KINDS, layers, strict=False)}
+def grids_of_config(model: Sizes) -> dict[Kind, HeadGrid]:
+    """The grids that a model of these sizes may have; empty where its layers are not known."""
+    return {kind: HeadGrid(layers, model.heads) for kind, layers in model.attention_layers.items()}
 
 
 class PlannedSwap(Settings):
@@ -94,6 +87,12 @@ def ordinary_modules(model: nn.Module) -> list[MultiHeadAttention]:
     return [module for module in attention_modules(model) if isinstance(module, MultiHeadAttention)]
 
 
+def grids_of_specs(specs: Iterable[AttentionSpec]) -> dict[Kind, HeadGrid]:
+    """Layers and heads of every kind of attention of a model with these modules."""
+    specs = list(specs)
+    return {spec.kind: HeadGrid(sum(other.kind == spec.kind for other in specs), spec.heads) for spec in specs}
+
+
 @torch.no_grad()
 def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.Optimizer | None = None) -> None:
     """Exchange the projections of each pair of heads, one pair after the other.
@@ -104,70 +103,44 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
         optimiser: its state for these rows moves too; None: it stays.
 
     Raises:
-        TrainingError: the model has no such layer or head, the projections of two modules differ or hold more than
-            weight and bias, or the optimiser has a state for only one of them. Nothing is swapped then.
-        DataError: two modules share a place.
+        TrainingError: the model has no such layer or head, or the projections of two modules differ or hold more than
+            weight and bias. Nothing is swapped then.
+        DataError: two modules share a name.
     """
     modules = by_name((module.spec.name, module) for module in ordinary_modules(model))
-    known = optimiser.state if optimiser is not None else {}
-    pairs = [(_at(modules, kind, one.layer), _at(modules, kind, other.layer)) for kind, one, other in swaps]
-    for (_, one, other), (first, second) in zip(swaps, pairs, strict=True):
-        both = f"heads of {first.spec.name} and {second.spec.name} are to be swapped, and"
-        for module, head in ((first, one.head), (second, other.head)):
-            if not 0 <= head < module.spec.heads:
-                raise TrainingError(f"{both} {module.spec.name} has {module.spec.heads} heads, found number {head + 1}")
-            must_be_merged(f"{both} the projection of {module.spec.name}", module.in_projection, TrainingError)
-        if _shapes(first) != _shapes(second):
+    pairs = [tuple(_projections(modules, kind, head) for head in heads) for kind, *heads in swaps]
+    for (kind, one, other), (first, second) in zip(swaps, pairs, strict=True):
+        shapes = [[(len(rows), *parameter.shape[1:]) for parameter, rows in each] for each in (first, second)]
+        if shapes[0] != shapes[1]:
             raise TrainingError(
-                f"{both} their projections are {_shown(first)} and {_shown(second)}; expected heads of one width, and "
-                "biases in both or in neither"
+                f"heads of {kind} {one.layer + 1} and {kind} {other.layer + 1} are to be swapped, and their parameters "
+                f"have the shapes {shapes[0]} and {shapes[1]}; expected one width, and biases in both or in neither"
             )
-        if any((mine in known) != (theirs in known) for mine, theirs in _pairs(first, second)):
-            raise TrainingError(f"{both} the optimiser trains one of the two modules; expected both or neither")
-    for (_, one, other), (first, second) in zip(swaps, pairs, strict=True):
-        rows, others = _rows(first, one.head), _rows(second, other.head)
-        for mine, theirs in _pairs(first, second):
-            _exchange(mine, rows, theirs, others)
-            if mine in known:
-                state, their_state = known[mine], known[theirs]
-                for name, value in state.items():  # anything with a value for each row; Adafactor's columns have none
-                    if isinstance(value, Tensor) and value.shape[:1] == mine.shape[:1]:
-                        _exchange(value, rows, their_state[name], others)
+    state = {} if optimiser is None else optimiser.state
+    for first, second in pairs:
+        for (parameter, rows), (other_parameter, other_rows) in zip(first, second, strict=True):
+            _exchange(parameter, rows, other_parameter, other_rows)
+            for name, value in state.get(parameter, {}).items():
+                # Anything with a value for each row; Adafactor's columns have none.
+                if isinstance(value, Tensor) and value.shape[:1] == parameter.shape[:1]:
+                    _exchange(value, rows, state[other_parameter][name], other_rows)
 
 
-def _at(modules: dict[str, MultiHeadAttention], kind: Kind, layer: int) -> MultiHeadAttention:
-    place = f"{kind} {layer + 1}"
-    if place not in modules:
-        raise TrainingError(f"heads of {place!r} are to be swapped, and the model has {', '.join(modules)}")
-    return modules[place]
+def _projections(modules: dict[str, MultiHeadAttention], kind: Kind, head: HeadIndex) -> list[tuple[Tensor, Tensor]]:
+    """Weight (and bias) of the projections of a head's module, each with the head's rows: K of each block, (3·K,)."""
+    name = f"{kind} {head.layer + 1}"
+    if name not in modules:
+        raise TrainingError(f"heads of {name!r} are to be swapped, and the model has {', '.join(modules)}")
+    projection, spec = modules[name].in_projection, modules[name].spec
+    if not 0 <= head.head < spec.heads:
+        raise TrainingError(f"{name} has {spec.heads} heads, and number {head.head + 1} is to be swapped")
+    must_be_merged(f"the projection of {name}, whose heads are to be swapped,", projection, TrainingError)
+    K = spec.d_head
+    first = torch.arange(head.head * K, (head.head + 1) * K, device=projection.weight.device)
+    rows = torch.cat([first + block * spec.heads * K for block in range(3)])
+    return [(parameter, rows) for parameter in projection.parameters()]
 
 
-def _rows(module: MultiHeadAttention, head: int) -> Tensor:
-    """The rows of ``in_projection`` that belong to a head: K of each of the three blocks, (3·K,)."""
-    K, width = module.spec.d_head, module.spec.heads * module.spec.d_head
-    own = torch.arange(head * K, (head + 1) * K, device=module.in_projection.weight.device)
-    return torch.cat([own + block * width for block in range(3)])
-
-
-def _pairs(first: MultiHeadAttention, second: MultiHeadAttention) -> Iterable[tuple[Tensor, Tensor]]:
-    return zip(first.in_projection.parameters(), second.in_projection.parameters(), strict=True)
-
-
-def _shapes(module: MultiHeadAttention) -> dict[str, tuple[int, ...]]:
-    """The shapes of a head's part, which another head's must equal; modules may have different numbers of heads."""
-    return {name: (module.spec.d_head, *x.shape[1:]) for name, x in module.in_projection.named_parameters()}
-
-
-def _shown(module: MultiHeadAttention) -> str:
-    return " and ".join(f"{name} {tuple(x.shape)}" for name, x in module.in_projection.named_parameters())
-
-
-def _exchange(a: Tensor, rows: Tensor, b: Tensor, others: Tensor) -> None:
-    mine, theirs = a[rows], b[others]  # copies
-    a[rows], b[others] = theirs, mine
-
-
-def head_grids(specs: Iterable[AttentionSpec]) -> dict[Kind, HeadGrid]:
-    """Layers and heads of every kind of attention of a model with these modules."""
-    specs = list(specs)
-    return {spec.kind: HeadGrid(sum(other.kind == spec.kind for other in specs), spec.heads) for spec in specs}
+def _exchange(a: Tensor, rows: Tensor, b: Tensor, other_rows: Tensor) -> None:
+    a_rows, b_rows = a[rows], b[other_rows]  # copies
+    a[rows], b[other_rows] = b_rows, a_rows

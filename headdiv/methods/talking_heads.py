@@ -58,11 +58,9 @@ class TalkingHeads(Method):
         """None."""
 
         def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
-            """Mixed weights can be negative."""
             return no_shares_of_attention(other, name, others_name)
 
     options: Options
 
     def attention(self, spec: AttentionSpec) -> TalkingHeadsAttention:
-        """See `Method`."""
         return TalkingHeadsAttention(spec)

@@ -82,20 +82,10 @@ def linear_in_float32(x: Tensor, layer: nn.Module) -> Tensor:
     return at_least_float32(layer(x.to(next(layer.parameters()).dtype)))
 
 
-def rounded(rows: int) -> int:
-    """The next multiple of 64."""
-    return -(-rows // MULTIPLE) * MULTIPLE
-
-
 def with_rounded_rows(x: Tensor) -> Tensor:
     """(T, D) -> (⌈T / 64⌉·64, D), with zeros at the end; ``x`` itself where no row is missing."""
-    T, D = x.shape
-    if rounded(T) == T:
-        return x
-    made = x.new_empty(rounded(T), D)
-    made[:T] = x
-    made[T:] = 0
-    return made
+    missing = -len(x) % MULTIPLE
+    return F.pad(x, (0, 0, 0, missing)) if missing else x
 
 
 class _Linear(torch.autograd.Function):

@@ -51,7 +51,6 @@ class MultiHeadAttention(AttentionModule):
 
     @property
     def is_plain(self) -> bool:
-        """See `AttentionModule`."""
         plain = self.plain_in_evaluation or type(self) is MultiHeadAttention
         return plain and is_identity_in_evaluation(self.before_output)
 
@@ -78,7 +77,6 @@ class MultiHeadAttention(AttentionModule):
         return next(part for name, part in parts if name.rpartition(".")[2] == self._before)
 
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
-        """See `AttentionModule`."""
         return self._put_out(self.attend(x, memory, layout))
 
     def _put_out(self, heads: Tensor) -> Tensor:
@@ -125,16 +123,13 @@ class MultiHeadAttention(AttentionModule):
     # ---- one token at a time
 
     def self_cache(self, lines: BeamState, like: Tensor) -> Cache:
-        """See `AttentionModule`."""
         return Cache.empty(lines, self.spec.heads, self.spec.d_head, like)
 
     def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Cache:
-        """See `AttentionModule`."""
         keys, values = self._project(memory, 1, 3).unflatten(-1, (2, self.spec.heads, -1)).permute(2, 0, 3, 1, 4)
         return Cache(lines, keys.contiguous(), values.contiguous(), mask)
 
     def step(self, x: Tensor, cache: Cache) -> Tensor:
-        """See `AttentionModule`."""
         if cache.mask is None:
             q, k, v = self.in_projection(x).unflatten(-1, (3, self.spec.heads, -1)).unbind(1)  # (N, H, K) each
             cache.add(k, v)

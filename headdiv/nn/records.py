@@ -7,7 +7,7 @@ K head width; by sentence, B sentences of at most N queries and S keys.
 from __future__ import annotations
 
 import contextlib
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from headdiv.core.tracing import is_recomputing
 from headdiv.nn.packing import AttentionLayout, PackedLayout, pad_rows
 from headdiv.nn.sizes import AttentionSpec
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 Edit = Callable[[Tensor, PackedLayout], Tensor]  # outputs (T, H, K) of these queries -> (T, H, K)
 
 
@@ -56,8 +56,14 @@ class HeadRecord:
     outputs: Tensor  # (T, H, K), before the output stage
 
     def padded(self) -> PaddedHeads:
-        """The same by sentence: (B, H, N, K) and (B, H, N, S), whatever the packing was."""
-        return padded_heads(self)
+        """The same by sentence, whatever the packing was; real tokens come first, wherever padding was."""
+        queries, keys, weights = self.layout.queries, self.layout.keys, self.weights
+        outputs, values = pad_rows(self.outputs, queries).transpose(1, 2), pad_rows(self.values, keys).transpose(1, 2)
+        real_queries, real_keys = (pad_rows(torch.ones_like(x.positions).bool(), x, False) for x in (queries, keys))
+        if weights is not None:
+            real = real_queries[:, None, :, None] & real_keys[:, None, None]  # (B, 1, N, S)
+            weights = _of_own_sentence(weights, queries, keys) * real
+        return PaddedHeads(outputs, values, weights, real_queries, real_keys)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,16 +186,16 @@ def attention_modules(model: nn.Module) -> list[HeadModule]:
     return numbered(list(active_modules(model, HeadModule).values()))
 
 
-def by_name(found: Iterable[tuple[str, Found]]) -> dict[str, Found]:
-    """Values that belong to attention modules, keyed by place; a DataError where two share a place."""
-    keyed: dict[str, Found] = {}
-    for place, one in found:
-        if place in keyed:
+def by_name(values: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+    """Values that belong to attention modules, keyed by the modules' names; a DataError where two share a name."""
+    keyed: dict[str, Value] = {}
+    for name, value in values:
+        if name in keyed:
             raise DataError(
-                f"two attention modules are {place!r}; expected for each a `layer` of its own, from 0, or another "
+                f"two attention modules are {name!r}; expected for each a `layer` of its own, from 0, or another "
                 "`kind` (arguments of headdiv.MultiheadAttention)"
             )
-        keyed[place] = one
+        keyed[name] = value
     return keyed
 
 
@@ -222,37 +228,24 @@ def record_heads(model: nn.Module, weights: bool = True) -> Iterator[list[HeadRe
 
 
 def numbered(modules: list[HeadModule]) -> list[HeadModule]:
-    """The modules; among those that share a place, the ones whose layer was left out take the next free numbers.
+    """The modules; among those that share a name, the ones whose layer was left out take the next free numbers.
 
-    Copies of one layer, as torch.nn.TransformerEncoder makes them, thus become layers 1, 2, … in the model's order.
+    Modules made without a layer, and copies as torch.nn.TransformerEncoder makes them, thus become layers 1, 2, … in
+    the model's order.
     """
-    taken = Counter((each.spec.kind, each.spec.layer) for each in modules)
-    if len(taken) == len(modules) or all(each.numbered for each in modules):
+    if len({(module.spec.kind, module.spec.layer) for module in modules}) == len(modules):
         return modules
-    used = {(each.spec.kind, each.spec.layer) for each in modules if each.numbered}
-    for each in modules:
-        if each.numbered:
+    taken = {(module.spec.kind, module.spec.layer) for module in modules if module.numbered}
+    for module in modules:
+        if module.numbered:
             continue
-        old = each.spec
-        layer = next(n for n in range(len(modules)) if (old.kind, n) not in used)
-        used.add((old.kind, layer))
-        new = replace(old, layer=layer)
-        for part in each.modules():  # output stages carry it too
+        old = module.spec
+        layer = next(number for number in range(len(modules)) if (old.kind, number) not in taken)
+        taken.add((old.kind, layer))
+        for part in module.modules():  # output stages carry it too
             if getattr(part, "spec", None) == old:
-                part.spec = new
+                part.spec = replace(old, layer=layer)
     return modules
-
-
-def padded_heads(record: HeadRecord) -> PaddedHeads:
-    """The record's rows by sentence: real tokens come first, wherever padding was."""
-    queries, keys, weights = record.layout.queries, record.layout.keys, record.weights
-    outputs, values = (
-        pad_rows(x, side).transpose(1, 2) for x, side in ((record.outputs, queries), (record.values, keys))
-    )
-    there = tuple(pad_rows(torch.ones_like(side.positions, dtype=torch.bool), side, False) for side in (queries, keys))
-    if weights is not None:
-        weights = _of_own_sentence(weights, queries, keys) * there[0][:, None, :, None] * there[1][:, None, None]
-    return PaddedHeads(outputs, values, weights, *there)
 
 
 def _of_own_sentence(weights: Tensor, queries: PackedLayout, keys: PackedLayout) -> Tensor:

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 from examples import EXAMPLES, heads_by_sentence, some_pairs, tiny
+from small_model import make_batch
 from torch import nn
 from torch.nn.utils import prune
 
 import headdiv
 from headdiv.analysis.heads import ModelHeads
-from headdiv.companion.models.batching import make_batch
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.pretrained.texts import small_model
 

@@ -7,11 +7,11 @@ import headdiv.companion.tasks.run_config as module
 from headdiv.companion.data.data_config import SummarisationData, TranslationData
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
+from headdiv.companion.models.sizes import DecodeConfig, LMConfig, ModelConfig
 from headdiv.companion.tasks.qa import SpanConfig
 from headdiv.companion.tasks.run_config import RunConfig, first_difference
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
-from headdiv.nn.sizes import DecodeConfig, LMConfig, ModelConfig
 
 OWN = {split: {"en": f"{split}.en", "de": f"{split}.de"} for split in ("train", "valid", "test")}
 

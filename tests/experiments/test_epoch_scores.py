@@ -12,11 +12,11 @@ from headdiv.companion.experiments.profiles import Runs, run_config
 from headdiv.companion.experiments.run_result import CurvePoint
 from headdiv.companion.experiments.running import train
 from headdiv.companion.models.decoding import translate
+from headdiv.companion.models.sizes import DecodeConfig
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.bleu import token_bleu
 from headdiv.core.errors import ConfigError
 from headdiv.methods.deacon import pca_weights
-from headdiv.nn.sizes import DecodeConfig
 
 TASK = TASKS["translation"]
 NAMES = {"training_bleu", "validation_bleu"}

@@ -22,12 +22,12 @@ from headdiv.companion.experiments.importance import (
 )
 from headdiv.companion.models.batching import make_batch
 from headdiv.companion.models.decoding import translate
+from headdiv.companion.models.sizes import DecodeConfig
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.core.errors import DataError
 from headdiv.methods.moa import MixtureAttention
 from headdiv.nn.records import record_heads
-from headdiv.nn.sizes import DecodeConfig
 
 DECODE = DecodeConfig(beam=2, max_length_factor=1.0, max_length_offset=3)
 

@@ -10,13 +10,13 @@ from faulty import exactly
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.experiments.papers import FOLDER, data_table_of, load_paper, paper_names, task_of
 from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.models.sizes import LMConfig, ModelConfig
 from headdiv.companion.models.transformer import Transformer, count_parameters
 from headdiv.companion.report.figures import figure_entry, figures_of_paper
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, HeaddivError
 from headdiv.core.settings import check
 from headdiv.methods import METHODS, check_method, make_method
-from headdiv.nn.sizes import LMConfig, ModelConfig
 
 NO_PAPERS = {"head-scale", "orthogonality", "hsic"}  # rows of the dissection, and of the profile diversity
 PAPERS = sorted(path.stem for path in FOLDER.glob("*.yaml"))

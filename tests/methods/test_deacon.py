@@ -8,12 +8,13 @@ import torch
 from examples import ARCHITECTURES, deacon, trained_one_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from headdiv.companion.experiments.running import load_run
 from headdiv.core.errors import TrainingError
 from headdiv.gha import deacon_update, gha_inner_loop
 from headdiv.methods import make_method
 from headdiv.methods.deacon import OUTPUTS, collected_moments, nonlinear_inputs, pca_layers, pca_weights
+from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.sizes import AttentionSpec
 
 SPEC = AttentionSpec("encoder", 0, d_model=12, heads=3)
@@ -170,7 +171,6 @@ def test_moments_are_collected_over_batches_in_evaluation(architecture):
     assert not C.requires_grad
     torch.testing.assert_close(outputs, [module(x) for x in batches])
     assert module.inputs.moments is kept
-    assert module.inputs.collected is None
     with collected_moments(module) as found:
         pass
     assert found == {}
@@ -316,9 +316,31 @@ def test_frozen_w_rest_without_an_error():
     before = [layer.w.clone() for layer in layers]
     method.after_backward(model, 0.5)
     assert all(torch.equal(layer.w, w) for layer, w in zip(layers, before, strict=True))
-    layers[0].w.requires_grad_()
-    with pytest.raises(TrainingError, match="no PCA layer has a gradient"):
+
+
+def test_an_update_without_what_it_needs_is_refused():
+    model, method = trained_one_step(deacon(m=2, gha_steps=5))
+    layers = list(pca_layers(model).values())
+    layers[0].inputs.moments = None
+    with pytest.raises(TrainingError, match=r"encoder 1: .* training mode, found none; call model\.train\(\)"):
         method.after_backward(model, 0.5)
+    for layer in layers:
+        layer.w.grad = None
+    with pytest.raises(TrainingError, match=r"expected after_backward after loss\.backward"):
+        method.after_backward(model, 0.5)
+    with pytest.raises(TrainingError, match="the model has no PCA layer"):
+        method.after_backward(MultiheadAttention(12, 3), 0.5)
+
+
+def test_modules_of_four_and_eight_heads_move_in_one_model():
+    method = make_method(deacon("direct", 2))
+    model = nn.ModuleList(MultiheadAttention(16, heads, method, batch_first=True) for heads in (4, 8, 4, 8))
+    x = torch.randn(3, 5, 16)
+    sum(module(x, x, x)[0].square().sum() for module in model[:3]).backward()  # one is left out
+    before = [layer.w.detach().clone() for layer in pca_layers(model).values()]
+    method.after_backward(model, 0.0)
+    lengths = [(layer.w - w).norm().item() for layer, w in zip(pca_layers(model).values(), before, strict=True)]
+    assert lengths == pytest.approx([0.2, 0.2, 0.2, 0.0], rel=1e-4)
 
 
 @settings(max_examples=5)
@@ -346,8 +368,8 @@ NORM = {"normalisation": "batch", "batch_norm_scale": 0.3}
 # ---- artifacts
 
 
-def test_pca_weights_of_every_module(finished):
-    model = load_run(finished.config("direct-8")).model
+def test_pca_weights_of_every_module():
+    model, _ = trained_one_step(deacon(m=3))
     results = pca_weights(model)
     assert {name: module["place"] for name, module in results.items()} == {
         "encoder.0.attention.encoder": "encoder 1",
@@ -358,7 +380,7 @@ def test_pca_weights_of_every_module(finished):
     module = results["decoder.0.attention.cross"]
     lengths = np.sqrt((w**2).sum(axis=0))
     cosines = w.T @ w / np.outer(lengths, lengths)
-    off = ~np.eye(8, dtype=bool)
+    off = ~np.eye(3, dtype=bool)
     np.testing.assert_allclose(module["cosines"], cosines, atol=1e-6)
     np.testing.assert_allclose(module["column_lengths"], lengths)
     assert module["mean_absolute_cosine"] == pytest.approx(np.abs(cosines[off]).mean())

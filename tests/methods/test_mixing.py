@@ -8,17 +8,14 @@ import torch
 from examples import CONFIG, some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import learner_of
+from small_model import count_parameters, loss_of, make_batch
 
-from headdiv.companion.models.batching import make_batch
-from headdiv.companion.models.losses import linear_cross_entropy
-from headdiv.companion.models.transformer import Transformer, count_parameters
-from headdiv.companion.tasks.train_config import TrainConfig
+import headdiv
 from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.mixing import MixingOutput, nuclear_norms
-from headdiv.nn.sizes import AttentionSpec, ModelConfig
+from headdiv.nn.sizes import AttentionSpec
 
 BASELINE = {"name": "baseline"}
 OWN = ("alphas", "beta", "former_norm")
@@ -32,15 +29,20 @@ def own(model):
     return {name: p for name, p in model.named_parameters() if name.endswith(OWN)}
 
 
-def learner(options, **train):
-    """A learner whose dropout is off, so that two of them see the same."""
-    model, method = tiny(options, torch.float32, dropout=0.0)
-    defaults = {"schedule": "constant", "warmup_steps": 0, "learning_rate": 0.01, "clip_norm": None}
-    return learner_of(model.train(), method, TrainConfig(**(defaults | train)))
-
-
 def batch(seed=0):
     return make_batch(some_pairs(seed=seed), range(6))
+
+
+def trained(options, steps=10, **more):
+    """The curve and the model after a training whose dropout is off, so that two of them see the same."""
+    model, method = tiny(options, torch.float32, dropout=0.0)
+
+    def loss(model, number):
+        return loss_of(model, model(batch(number)), batch(number), "none")
+
+    config = {"schedule": "constant", "warmup_steps": 0, "learning_rate": 0.01, "weight_decay": 0.1, **more}
+    trainer = headdiv.Trainer(model, range(steps), loss, method=method, epochs=1, **config)
+    return trainer.run().curve, model
 
 
 # ---- the module
@@ -71,8 +73,7 @@ def test_a_fresh_model_is_its_baseline_to_the_last_bit(dtype, heads):
     for options in (mixing(), BASELINE):
         model, _ = tiny(options, dtype, heads=heads, dropout=0.0, encoder_layers=2)
         hidden = model.train()(batch())
-        loss, _, _ = linear_cross_entropy(hidden, model.output_weight, batch().target_out)
-        loss.backward()
+        loss_of(model, hidden, batch()).backward()
         results.append((hidden, {name: (p, p.grad) for name, p in model.named_parameters()}))
     (mixed, ours), (plain, theirs) = results
     assert torch.equal(mixed, plain)
@@ -80,14 +81,6 @@ def test_a_fresh_model_is_its_baseline_to_the_last_bit(dtype, heads):
     for name, (value, grad) in theirs.items():
         assert torch.equal(ours[name][0], value), name
         assert torch.equal(ours[name][1], grad), name
-
-
-def test_only_the_named_kinds_are_mixed():
-    model, _ = tiny(mixing(kinds=["cross"]))
-    assert list(own(model)) == ["decoder.0.attention.cross.output.alphas", "decoder.0.attention.cross.output.beta"]
-    with pytest.raises(TrainingError) as found:
-        make_method(mixing(kinds=["cross"])).aux_loss(model.encoder, [], 0.0, 1)
-    assert str(found.value) == "method.kinds: the model has no cross attention, only encoder"
 
 
 def test_modules_may_have_other_numbers_of_heads_and_ordinary_ones_stand_beside_them():
@@ -102,73 +95,43 @@ def test_modules_may_have_other_numbers_of_heads_and_ordinary_ones_stand_beside_
         method.aux_loss(model[2], [], 0.5, 7)
 
 
-# ---- parameters
-
-
-def parameters(method, heads, words=(8848, 6632)):
-    """Of the paper's German model, nothing allocated."""
-    config = ModelConfig(
-        d_model=512,
-        heads=heads,
-        d_ff=1024,
-        encoder_layers=6,
-        decoder_layers=6,
-        attention_bias=True,
-        tied_output=True,
-    )
-    with torch.device("meta"):
-        return count_parameters(Transformer(config, *words, make_method(method)))
-
-
-def test_counts_are_those_of_table_3():
-    assert [parameters(BASELINE, heads) for heads in (8, 16)] == [39_469_056] * 2
-    assert parameters(mixing(), 8) == 39_469_056 + 18 * (8**2 + 8) == 39_470_352
-    assert parameters(mixing(), 16) == 39_469_056 + 18 * (16**2 + 16) == 39_473_952
-    assert parameters(mixing(kinds=["cross"]), 8) == 39_469_056 + 6 * 72
-
-
-@pytest.mark.parametrize("source", [8848 - 160, 8848 - 100, 8848])
-def test_spanish_counts_are_those_of_160_entries_less(source):
-    words = source, 8848 + 6632 - 160 - source
-    assert parameters(BASELINE, 8, words) == 39_387_136
-    assert parameters(mixing(), 8, words) == 39_388_432
+@pytest.mark.parametrize("heads", [8, 16])
+def test_a_module_has_as_many_parameters_more_as_table_3_says(heads):
+    """For 18 modules 1,296 and 4,896."""
+    spec = AttentionSpec("cross", 0, 512, heads, bias=True)
+    counts = [count_parameters(make_method(options).attention(spec)) for options in (mixing(), BASELINE)]
+    assert counts[0] - counts[1] == heads**2 + heads == {8: 1296, 16: 4896}[heads] / 18
 
 
 # ---- frozen, then learning
 
 
-@pytest.mark.parametrize("gamma", [0.0, 40.0])
-def test_alphas_rest_until_their_time_and_then_move(gamma):
-    learn = learner(mixing(start=0.5, gamma=gamma), weight_decay=0.1)
-    before = {name: p.detach().clone() for name, p in own(learn.model).items()}
-    for number in range(1, 11):
-        results = learn.step(batch(number), number, 10)
-        rests = (number - 1) / 10 < 0.5
-        assert (results.auxiliary == 0) == (rests or gamma == 0)
-        for name, p in own(learn.model).items():
-            assert torch.equal(p, before[name]) == rests, (name, number)
-            assert (p in learn.optimiser.state) != rests
-    assert {name.rpartition(".")[2] for name in before} == {"alphas", "beta"}
+def test_alphas_rest_until_their_time_and_then_move():
+    """With or without a loss on them; weight decay moves them no earlier."""
+    for gamma in (0.0, 40.0):
+        for start, rest in ((0.95, True), (0.85, False)):  # nine of ten steps begin before 0.85
+            _, model = trained(mixing(start=start, gamma=gamma))
+            alphas = [p for name, p in own(model).items() if name.endswith("alphas")]
+            assert [p.equal(torch.eye(3)) for p in alphas] == [rest] * 3, (gamma, start)
 
 
 def test_alphas_rest_in_any_loop_that_calls_the_method_before_the_optimiser():
-    learn = learner(mixing(start=0.5))
+    model, method = tiny(mixing(start=0.5))
     for progress, rests in ((0.4, True), (0.6, False)):
-        for p in own(learn.model).values():
+        for p in own(model).values():
             p.grad = torch.ones_like(p)
-        learn.method.after_backward(learn.model, progress)
-        assert all((p.grad is None) == rests for p in own(learn.model).values())
+        method.after_backward(model, progress)
+        assert all((p.grad is None) == rests for p in own(model).values())
 
 
 @pytest.mark.parametrize("clip", [None, 0.05])
 def test_as_long_as_alphas_rest_the_model_learns_what_its_baseline_learns(clip):
-    learners = [learner(options, weight_decay=0.1, clip_norm=clip) for options in (mixing(start=1.0), BASELINE)]
-    for number in range(1, 6):
-        results = [learn.step(batch(number), number, 5) for learn in learners]
-        assert results[0] == results[1]
-    ours, theirs = (dict(learn.model.named_parameters()) for learn in learners)
-    for name, p in theirs.items():
+    (our_curve, model), (curve, theirs) = (trained(o, 5, clip_norm=clip) for o in (mixing(start=1.0), BASELINE))
+    assert our_curve[0]["training_loss"] == curve[0]["training_loss"]
+    ours = dict(model.named_parameters())
+    for name, p in theirs.named_parameters():
         assert torch.equal(p, ours[name]), name
+    assert all(p.equal(torch.eye(3)) for name, p in ours.items() if name.endswith("alphas"))
 
 
 # ---- the growth loss

@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from moa_parts import KINDS, MOA, TOP, E, both_sides, build
 from packed import D, K, packed_rows, run_literal, run_packed, sentences, with_gradients
-from torch.utils._python_dispatch import TorchDispatchMode
+from small_model import count_parameters
 from torch.utils.flop_counter import FlopCounterMode
 
-from headdiv.companion.models.transformer import count_parameters
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.moa import MixtureAttention, expert_product
+from headdiv.methods.moa import ExpertProduct, MixtureAttention
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import AttentionSpec
@@ -100,28 +99,6 @@ def test_even_gates_over_all_experts_are_multi_query_attention(kind):
 # ---- the products
 
 
-class Counting(TorchDispatchMode):
-    """How many operations torch is asked for."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.calls = getattr(self, "calls", 0) + 1
-        return function(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_more_tokens_slots_or_sentences_are_no_more_operations(kind):
-    def calls(module, lengths):
-        queries, memory = both_sides(8, kind, lengths)
-        x, context, layout, _ = packed_rows(queries, memory, kind, 8)
-        with Counting() as counted:
-            module(x.requires_grad_(), context, layout).sum().backward()
-        return counted.calls
-
-    few, many = [(3, 4), (6, 5)], [(5, 2), (6, 6), (3, 5), (8, 8), (7, 4), (1, 2)]
-    module = build(7, kind)
-    assert calls(module, few) == calls(module, many) == calls(build(7, kind, k=2), many)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_chosen_experts_are_computed(kind):
     """More experts are more work for the router, forward and backward, and for nothing else."""
@@ -161,7 +138,7 @@ def test_equal_logits_choose_the_first_experts_and_keep_gradients_finite(renorma
 def test_second_derivatives_of_the_expert_product_are_those_of_differences():
     x, weight = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (2, 3, 2)))
     at, to = (torch.tensor([0, 2]), torch.tensor([1, 2, 3])), (torch.tensor([1, 0]), torch.tensor([0, 1, 1]))
-    assert torch.autograd.gradgradcheck(lambda x, weight: expert_product(x, weight, at, to, 2), (x, weight))
+    assert torch.autograd.gradgradcheck(lambda x, weight: ExpertProduct.apply(x, weight, at, to, 2), (x, weight))
 
 
 def test_the_gradient_may_be_part_of_the_loss():

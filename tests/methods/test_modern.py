@@ -8,10 +8,9 @@ import torch
 from examples import some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
+from small_model import count_parameters, make_batch
 
 import headdiv
-from headdiv.companion.models.batching import make_batch
-from headdiv.companion.models.transformer import count_parameters
 from headdiv.methods import make_method
 from headdiv.methods.drop_head import kept_heads
 from headdiv.methods.drop_in import MultiheadAttention

@@ -2,14 +2,15 @@
 
 import pytest
 from examples import CONFIG, combined, deacon, dynamic, planned, sparse
+from small_model import SmallSizes
 
 from headdiv.core.errors import ConfigError
 from headdiv.methods.base import Method
 from headdiv.methods.combined import Combined, part_names
 from headdiv.methods.registry import check_method, make_method, stored_method
-from headdiv.nn.sizes import LMConfig, ModelConfig
+from headdiv.nn.sizes import Sizes
 
-LARGE = ModelConfig(encoder_layers=6, decoder_layers=6)
+LARGE, TWO = (SmallSizes(encoder_layers=n, decoder_layers=n) for n in (6, 2))
 MIXING = {"name": "mixing", "start": 0.0}
 KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}
 RFB = {"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5, "q_att": 4}
@@ -18,6 +19,14 @@ APART = {"name": "disagreement", "term": "output"}
 VALUES = {"name": "dpp", "term": "subspace"}
 MOA = {"name": "moa", "experts": 4, "k": 2}
 SWAPS = {"name": "rotation", "plan": [{"layers": [1, 1], "heads": [[1, 2]], "epochs": [2, 3]}]}
+
+
+class Stack(Sizes):
+    """A single stack, which may be an encoder or a decoder."""
+
+    @property
+    def attention_layers(self):
+        return {"encoder": 24, "decoder": 24}
 
 
 def manual(**more):
@@ -79,9 +88,9 @@ def test_what_a_model_has_no_room_for_is_named(options, key, words):
     ("options", "model", "words"),
     [
         ({"name": "differential"}, CONFIG, "even number of heads, found 3"),
-        ({"name": "rotation"}, ModelConfig(), "layers 1 to 2, found 5"),
-        ({"name": "rotation"}, LMConfig(), "no cross attention, only encoder and decoder"),
-        (sparse("kwta", s_att=0.5), ModelConfig(heads=256), "a head has 1"),
+        ({"name": "rotation"}, TWO, "layers 1 to 2, found 5"),
+        ({"name": "rotation"}, Stack(), "no cross attention, only encoder and decoder"),
+        (sparse("kwta", s_att=0.5), SmallSizes(heads=256), "a head has 1"),
     ],
 )
 def test_so_is_what_this_model_has_no_room_for(options, model, words):
@@ -90,10 +99,10 @@ def test_so_is_what_this_model_has_no_room_for(options, model, words):
 
 
 def test_what_another_model_or_nobody_uses_is_no_mistake():
-    check_method({"name": "rotation"}, ModelConfig(decoder_layers=5))
-    check_method({"name": "rotation", "plan": [planned(kind="encoder", layers=[1, 5])]}, LMConfig())
+    check_method({"name": "rotation"}, SmallSizes(decoder_layers=5))
+    check_method({"name": "rotation", "plan": [planned(kind="encoder", layers=[1, 5])]}, Stack())
     check_method({"name": "moh", "shared": 1, "k": 1, "gates": "printed"}, CONFIG)
-    assert check_method(sparse("dropout", "kwta", s_att=0.001), ModelConfig())["s_att"] == 0.001
+    assert check_method(sparse("dropout", "kwta", s_att=0.001), TWO)["s_att"] == 0.001
 
 
 @pytest.mark.parametrize("method", [3, None, ["deacon"]])

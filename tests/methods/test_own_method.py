@@ -1,21 +1,16 @@
 """A method from one file outside headdiv (tests/own_method.py) does all that the built-in ones do."""
 
 import json
-import math
 from pathlib import Path
 
 import pytest
 import torch
 from examples import CONFIG, heads_by_sentence, some_pairs, tiny, watched_pass
 from pydantic import Field
-from small_runs import small_config
+from small_model import make_batch
 from torch import nn
 
 import headdiv
-from headdiv.companion.experiments.evaluation import evaluate
-from headdiv.companion.experiments.importance import importance_record
-from headdiv.companion.experiments.running import train
-from headdiv.companion.models.batching import make_batch
 from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.registry import check_method, make_method
@@ -47,7 +42,7 @@ def test_the_module_is_the_literal_one():
     module = model.encoder[0].attention["encoder"]
     for i, line in enumerate(heads_by_sentence(model, pairs)):
         words = torch.tensor([*pairs.source[i].tolist(), 3])
-        x = model.source_embedding(words) * math.sqrt(12) + model.position_table[: len(words)].double()
+        x = model.source_embedding(words) + model.positions.weight[: len(words)]
         k, v = module.key_value(x).split(4, dim=-1)
         q = module.query(x).view(-1, 3, 4)
         spec, weights, values, outputs = line[0]
@@ -57,19 +52,6 @@ def test_the_module_is_the_literal_one():
             torch.testing.assert_close(weights[head], A)
             torch.testing.assert_close(values[head], v)
             torch.testing.assert_close(outputs[head], A @ v)
-
-
-def test_it_runs_on_a_task(home):
-    """Trained, evaluated with measures of its heads, and its heads masked."""
-    config = small_config("translation", train={"epochs": 1})
-    config = config.model_copy(update={"method": check_method(OWN, config.model)})
-    run = train(config)
-    metrics = evaluate(run)
-    assert [point["auxiliary_loss"] > 0 for point in metrics["curve"]] == [True]
-    assert list(metrics["heads"]["measures"]) == list(metrics["heads"]["query_norms"]) == MODULES
-    record = importance_record(run, steps=1)
-    assert {head["place"] for head in record["heads"]} == set(MODULES)
-    assert any(head["change"] for head in record["heads"])
 
 
 def test_it_stands_in_other_models():

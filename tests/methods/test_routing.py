@@ -14,7 +14,6 @@ from headdiv.analysis.similarity import Observed
 from headdiv.methods import make_method
 from headdiv.methods.base import ValidationSplit
 from headdiv.methods.routing import (
-    RoutedRecord,
     Router,
     chosen,
     router_statistics,
@@ -242,16 +241,6 @@ def test_statistics_are_over_all_batches_and_by_place():
             for row in expected
         ]
         assert any(place["words"])
-
-
-def test_statistics_without_words_or_without_routers():
-    _, records = recorded([17])
-    results = router_statistics(ValidationSplit(lambda: iter([Observed(records, {}, {})]), 4, decode_token))
-    assert results["router"]["encoder 1"]["words"] == [[]] * E
-    assert sum(results["router"]["encoder 1"]["load"]) == pytest.approx(1.0, abs=1e-5)
-    assert isinstance(records[0], RoutedRecord)
-    assert router_statistics(ValidationSplit(lambda: iter([Observed([], {}, {})]), 4, decode_token)) == {}
-    assert router_statistics(ValidationSplit(lambda: iter([]), 4, decode_token)) == {}
 
 
 # ---- no more than is needed

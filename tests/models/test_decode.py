@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from headdiv.companion.models import decoding as decode
 from headdiv.companion.models.batching import BEGIN, END, PAD, Pairs, make_batch
 from headdiv.companion.models.decoding import CachedDecoder, beam_search, translate
+from headdiv.companion.models.sizes import DecodeConfig, ModelConfig
 from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.methods import make_method
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import pad_rows
-from headdiv.nn.sizes import DecodeConfig, ModelConfig
 
 METHODS = {"baseline": {"name": "baseline"}, "direct-8": {"name": "deacon", "architecture": "direct", "m": 8}}
 seeds = st.integers(0, 2**31 - 1)

@@ -21,10 +21,10 @@ from headdiv.companion.models.language_model import (
     make_windows,
 )
 from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.sizes import LMConfig
 from headdiv.companion.models.transformer import count_parameters, initialise
 from headdiv.methods import make_method
 from headdiv.nn.packing import MASKED
-from headdiv.nn.sizes import LMConfig
 
 V, CONTEXT, END = 9, 8, 2  # V is the mask token too
 SMALL = LMConfig(d_model=packed.D, heads=packed.H, d_ff=10, layers=2, dropout=0.3)

@@ -11,11 +11,11 @@ from torch import nn
 
 from headdiv.companion.models.batching import PAD, Pairs, make_batch
 from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.models.transformer import MAX_POSITIONS, Transformer, count_parameters, initialise
 from headdiv.core.errors import DataError
 from headdiv.methods import make_method
 from headdiv.nn.packing import pad_rows
-from headdiv.nn.sizes import ModelConfig
 
 SMALL = ModelConfig(d_model=12, heads=3, encoder_layers=2, decoder_layers=2, d_ff=20, dropout=0.3)
 WORDS = 15

@@ -8,6 +8,7 @@ from examples import CONFIG, OF_CONTRACTS, some_pairs
 from small_runs import learner_of, small_config
 
 from headdiv.companion.models.batching import make_batch
+from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.models.transformer import Layer, Transformer, checkpoint_layers, initialise
 from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.methods import make_method
@@ -22,7 +23,7 @@ EVERY = [  # each method with torch's fused product or without
 def trained(options, recompute, config=TRAIN):
     """Sums and weights, buffers included, after two steps, the first of two batches; and passes through a layer."""
     method, passes = make_method(options), []
-    model = Transformer(CONFIG, 15, 15, method)
+    model = Transformer(ModelConfig(**CONFIG.model_dump()), 15, 15, method)
     initialise(model, 1)
     if recompute:
         checkpoint_layers(model)

@@ -18,6 +18,7 @@ from small_runs import SMALL, small_config
 import headdiv
 from headdiv.companion.experiments.profile_file import Experiment, Profile
 from headdiv.companion.experiments.running import build_model
+from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
@@ -123,7 +124,7 @@ def compare(key, found):
 @pytest.fixture(scope="module")
 def plain():
     """The baseline as it starts."""
-    model = Transformer(CONFIG, 15, 15, make_method({"name": "baseline"}))
+    model = Transformer(ModelConfig(**CONFIG.model_dump()), 15, 15, make_method({"name": "baseline"}))
     initialise(model, 1)
     return tensors_of(model)
 
@@ -136,7 +137,7 @@ def test_the_baseline_starts_as_it_did(plain):
 def test_every_method_starts_as_it_did(plain, name):
     """Where it differs from the baseline is pinned, and every other parameter is the baseline's."""
     for number, options in enumerate(EXAMPLES[name], start=1):
-        model = Transformer(CONFIG, 15, 15, make_method(options))
+        model = Transformer(ModelConfig(**CONFIG.model_dump()), 15, 15, make_method(options))
         initialise(model, 1)
         found = tensors_of(model)
         changed = {key: one for key, one in found.items() if one != plain.get(key)}

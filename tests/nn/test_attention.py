@@ -13,7 +13,7 @@ from headdiv.nn import packing
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dot_product import into_windows, out_of_windows
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import MASKED, AttentionLayout, pack, pad_rows
+from headdiv.nn.packing import MASKED, AttentionLayout, pad_rows
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import AttentionSpec
 
@@ -47,14 +47,6 @@ def test_wide_windows_give_what_the_literal_one_gives(kind, width, monkeypatch):
     found = with_gradients(module, queries, memory, run_packed(module, kind, width))
     assert [keywords["is_causal"] for keywords in fused] == [False]
     torch.testing.assert_close(found, with_gradients(module, queries, memory, run_literal(module, kind)))
-
-
-def test_the_limit_is_on_the_weights_of_a_window():
-    for n, s, wide in ((2, 3, False), (7, 3, True), (3, 7, True)):
-        q, k = (pack([length], [[0]]) for length in (n, s))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(packing, "WIDE", 20)
-            assert AttentionLayout(q, k, None).wide is wide
 
 
 @pytest.mark.parametrize("wide", [True, False])
@@ -109,18 +101,6 @@ def test_records_hold_the_heads_and_change_nothing():
     modules[0](x, None, own)
     assert len(records) == 2  # nothing is recorded outside the block
     assert all(not module.recorders for module in modules)
-
-
-def test_recording_ends_when_the_block_fails():
-    module = build(14)
-
-    def fail():
-        with record_heads(module):
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
-    assert not module.recorders
 
 
 def test_gradient_flows_through_records_and_is_the_same_while_recording():

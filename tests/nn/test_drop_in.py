@@ -1,6 +1,7 @@
-"""The drop-in module against torch.nn.MultiheadAttention, and inside torch's own layers."""
+"""The drop-in against torch.nn.MultiheadAttention: arguments, masks, states, and inside torch's own layers."""
 
 import copy
+import itertools
 import math
 import re
 from dataclasses import replace
@@ -8,22 +9,20 @@ from dataclasses import replace
 import pytest
 import torch
 from examples import deacon
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import nn
 
-from headdiv.analysis.masking import heads_of
-from headdiv.core.errors import ConfigError, DataError, TrainingError
+from headdiv.core.errors import ConfigError
 from headdiv.methods import make_method
 from headdiv.methods.base import Method
-from headdiv.methods.deacon import pca_layers
+from headdiv.methods.deacon import Deacon
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.swaps import swap_heads
 from headdiv.nn.multi_head_attention import MultiHeadAttention
+from headdiv.nn.projections import NAMES
 from headdiv.nn.records import record_heads
 
-D, H = 12, 3
+B, N, S, D, H = 2, 3, 4, 12, 3
 BASELINE = {"name": "baseline"}
+MOA = {"name": "moa", "experts": 4, "k": 2}
 DPP = {"name": "dpp", "term": "output"}
 
 
@@ -38,7 +37,7 @@ def pair(**options):
     theirs = nn.MultiheadAttention(D, H, dtype=torch.float64, **options)
     for parameter in theirs.parameters():  # biases too, which start at 0
         nn.init.normal_(parameter)
-    ours = MultiheadAttention(D, H, make_method(BASELINE), dtype=torch.float64, **options)
+    ours = MultiheadAttention(D, H, dtype=torch.float64, **options)
     ours.load_state_dict(theirs.state_dict())
     return ours, theirs
 
@@ -49,6 +48,151 @@ def random(*shape, seed=3):
 
 def padding_of(*lengths):
     return torch.arange(max(lengths)) >= torch.tensor(lengths)[:, None]
+
+
+# ---- side by side
+
+
+def inputs_of(form, batched, first, kdim, vdim):
+    """Query, key and value, with gradients, as they are given."""
+    length = N if form in ("self", "values apart") else S
+    q, k, v = (random(B, n, d, seed=i) for i, (n, d) in enumerate([(N, D), (length, kdim), (length, vdim)]))
+    q, k, v = (x[0] if not batched else x if first else x.transpose(0, 1) for x in (q, k, v))
+    q, k, v = (x.clone().requires_grad_() for x in (q, k, v))
+    k = q if form in ("self", "values apart") else k
+    return q, k, k if form in ("self", "memory") else v
+
+
+def masks_of(form, batched, padding, mask):
+    """Of keys, as booleans or as addends of which -inf excludes; of attention, one for all heads or one for each."""
+    n = N if form in ("self", "values apart") else S
+    given = {}
+    if padding:
+        excluded = padding_of(n, n - 1) if batched else padding_of(n, n - 1)[1]
+        added = random(*excluded.shape, seed=4).masked_fill(excluded, -math.inf).requires_grad_()
+        given["key_padding_mask"] = excluded if padding == "excluded" else added
+    if mask == "shared":
+        given["attn_mask"] = random(N, n, seed=5).requires_grad_()
+    if mask == "excluded" and padding != "added":
+        given["attn_mask"] = torch.eye(N, n) == 1
+    if mask == "each":
+        each = random(B * H if batched else H, N, n, seed=6).masked_fill(torch.eye(N, n) == 1, -math.inf)
+        given["attn_mask"] = each.requires_grad_()
+    return given
+
+
+def test_combinations_of_all_arguments_are_torchs():
+    """Output, weights and all gradients of every eleventh combination, among which any two values meet.
+
+    Padded queries of self-attention, which we leave out, are not compared.
+    """
+    flag, count = (False, True), 0
+    modules = {}
+    grid = itertools.product(
+        flag, (None, 5), (None, 3), ("self", "values apart", "memory", "two memories"), flag, flag, flag,
+        (None, "excluded", "added"), (None, "shared", "excluded", "each"), flag,
+    )  # fmt: skip
+    for bias, kdim, vdim, form, batched, first, need, padding, mask, average in grid:
+        wide = {"self": kdim or vdim, "values apart": kdim, "memory": (kdim or D) != (vdim or D)}
+        if wide.get(form) or (not need and not average) or (not batched and not first):
+            continue  # there are no such inputs, or it is another combination's
+        count += 1
+        if count % 11:
+            continue
+        key = (bias, kdim, vdim, first)
+        if key not in modules:
+            modules[key] = pair(batch_first=first, bias=bias, kdim=kdim, vdim=vdim)
+        given, results = inputs_of(form, batched, first, kdim or D, vdim or D), []
+        more = masks_of(form, batched, padding, mask)
+        real = torch.ones(B, N, dtype=torch.bool) if batched else torch.ones(N, dtype=torch.bool)
+        if padding and form in ("self", "values apart"):
+            real = padding_of(N, N - 1).logical_not() if batched else ~padding_of(N, N - 1)[1]
+        for module in modules[key]:
+            output, weights = module(*given, need_weights=need, average_attn_weights=average, **more)
+            output = output.transpose(0, 1) if batched and not first else output
+            loss = (output[real] * random(*output[real].shape, seed=8)).sum()
+            if weights is not None:
+                weights = weights if average else weights.transpose(-3, -2)  # queries follow the batch
+                weights = weights[real]
+                loss = loss + (weights * random(*weights.shape, seed=9)).sum()
+            leaves = [*{id(x): x for x in given}.values(), *(x for x in more.values() if x.requires_grad)]
+            names = [name for name, _ in modules[key][1].named_parameters()]
+            names = [f"attention.{NAMES[name]}" for name in names] if module is modules[key][0] else names
+            leaves += [module.get_parameter(name) for name in names]
+            results.append((output[real], weights, torch.autograd.grad(loss, leaves, materialize_grads=True)))
+        torch.testing.assert_close(*results, msg=lambda text, key=key, form=form: f"{key} {form}: {text}")
+    assert count > 400
+
+
+GIVEN = {  # query, key and value of one tensor
+    "the same": lambda x: (x, x, x),
+    "views": lambda x: tuple(x.transpose(0, 1).transpose(0, 1) for _ in range(3)),
+    "copies": lambda x: (x, x.clone(), x * 1),
+    "scaled gradients": lambda x: (x, 0.5 * x + 0.5 * x.detach(), x),
+    "query detached": lambda x: (x.detach(), x, x),
+    "value detached": lambda x: (x, x, x.detach()),
+    "another leaf": lambda x: (x, x.detach().clone().requires_grad_(), x),
+}
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("given", GIVEN)
+def test_equal_inputs_have_the_gradients_of_torchs_attention_each_its_own(given, padded):
+    found, padding = [], padding_of(6, 5, 4)
+    for module in pair(batch_first=True)[::-1]:
+        x = random(3, 6, D).requires_grad_()
+        inputs = GIVEN[given](x)
+        output, _ = module(*inputs, padding if padded else None)
+        output[~padding].square().sum().backward()
+        found.append([x.grad, *(each.grad for each in inputs if each.is_leaf and each is not x)])
+    torch.testing.assert_close(found[1], found[0])
+
+
+def hooked(module, x, padding):
+    module.register_full_backward_hook(lambda *_: None)
+    return module(x.requires_grad_(), x, x, padding)
+
+
+def viewed(module, x, padding):
+    return module(*(x.transpose(0, 1).transpose(0, 1) for _ in range(3)), padding)
+
+
+def copied(module, x, padding):
+    """As code that moves or casts every argument by itself."""
+    module.register_forward_pre_hook(lambda _, args: tuple(each.clone() for each in args))
+    return module(x, x, x, padding)
+
+
+@pytest.mark.parametrize("way", [hooked, viewed, copied])
+def test_a_hook_a_view_and_a_copy_of_the_same_tensor_are_self_attention(way):
+    """Padding then enters neither statistics nor the moments that DEACON moves by."""
+    module, found = drop_in(deacon("direct", 2), dtype=torch.float64), []
+    for call in (lambda module, x, padding: module(x, x, x, padding), way):
+        each = copy.deepcopy(module)
+        output, weights = call(each, random(3, 6, D), padding_of(6, 5, 4))
+        (output.square().sum() + weights.square().sum()).backward()
+        gradients = [p.grad for p in each.parameters()]
+        found.append((output, weights, gradients, dict(each.named_buffers()), each.attention.output.inputs.moments))
+    torch.testing.assert_close(*found)
+
+
+def test_cross_attention_of_a_memory_to_itself_is_said_by_its_kind():
+    """Its padding is of keys alone, as in torch."""
+    ours, theirs = pair()
+    cross = MultiheadAttention(D, H, kind="cross", dtype=torch.float64)
+    cross.load_state_dict(ours.state_dict())
+    x, padding = random(6, 3, D), padding_of(6, 5, 4)
+    torch.testing.assert_close(cross(x, x, x, padding), theirs(x, x, x, padding))
+
+
+def test_what_cannot_be_told_under_a_trace_is_refused():
+    x, padding = random(3, 6, D).float(), padding_of(6, 5, 4)
+    torch._dynamo.reset()
+    with pytest.raises(ValueError, match=r"query and key are two tensors of one shape.* kind='cross'"):
+        torch.compile(drop_in(), backend="eager")(x.clone(), x, x, padding)
+
+
+# ---- inside torch's layers
 
 
 def encoder(options, replaced):
@@ -63,59 +207,6 @@ def encoder(options, replaced):
             new.load_state_dict(model.layers[each].self_attn.state_dict())
         model.layers[each].self_attn = new
     return model, method
-
-
-# ---- side by side
-
-
-@settings(max_examples=50)
-@given(st.data())
-def test_over_random_arguments_it_is_torchs(data):
-    """Outputs, weights, gradients of inputs and masks. Padded queries, which we leave out, are not compared."""
-    draw, flag = data.draw, st.booleans()
-    B, N, own, first = draw(st.integers(1, 3)), draw(st.integers(1, 4)), draw(flag), draw(flag)
-    S = N if own else draw(st.integers(1, 4))
-    ours, theirs = pair(bias=draw(flag), batch_first=first)
-    x, memory = random(B, N, D).requires_grad_(), random(B, S, D, seed=4).requires_grad_()
-    options = {"need_weights": draw(flag), "average_attn_weights": draw(flag)}
-    learned, real = [], torch.ones(B, S, dtype=torch.bool)
-    if draw(flag):
-        real = ~torch.tensor(draw(st.lists(flag, min_size=B * S, max_size=B * S))).view(B, S)
-        real[:, draw(st.integers(0, S - 1))] = True  # fully masked rows have a test of their own
-        mask = ~real
-        if draw(flag):
-            mask = (random(B, S, seed=5)).masked_fill(mask, -math.inf).requires_grad_()
-            learned.append(mask)
-        options["key_padding_mask"] = mask
-    if draw(flag):
-        shape = (B * H, N, S) if draw(flag) else (N, S)
-        mask = random(*shape, seed=6).requires_grad_()
-        learned.append(mask)
-        if draw(flag) and real.all():
-            learned.pop()
-            mask = random(*shape, seed=7) > 0.5
-            mask[..., 0] = False
-        options["attn_mask"] = mask
-    target, results = random(B, N, D, seed=8), []
-    target[~real if own else torch.zeros(B, N, dtype=torch.bool)] = 0
-    for module in (ours, theirs):
-        inputs = (x, x, x) if own else (x, memory, memory)
-        if not first:
-            moved = {id(t): t.transpose(0, 1) for t in inputs}
-            inputs = [moved[id(t)] for t in inputs]
-        output, weights = module(*inputs, **options)
-        output = output if first else output.transpose(0, 1)
-        assert module is theirs or not own or not output[~real].any()
-        if own and weights is not None:
-            queries = real[:, :, None] if options["average_attn_weights"] else real[:, None, :, None]
-            weights = weights * queries
-        loss = (output * target).sum() + (0 if weights is None else weights.square().sum())
-        grads = torch.autograd.grad(loss, [x, *learned, *([] if own else [memory])])
-        results.append((output[real] if own else output, weights, grads))
-    torch.testing.assert_close(*results)
-
-
-# ---- inside torch's layers
 
 
 @pytest.mark.parametrize("replaced", [[0], [1], [0, 1]])
@@ -146,39 +237,12 @@ def test_it_trains_inside_torchs_encoder(options):
     assert sum(losses[-5:]) < sum(losses[:5])
     model.eval()
     with torch.no_grad():  # torch's fast path must not go round the module
-        once, again = model(x, src_key_padding_mask=padding), model(x, src_key_padding_mask=padding)
-    assert torch.equal(once, again)
-    x[padding] = 100.0
-    with torch.no_grad():
+        once = model(x, src_key_padding_mask=padding)
+        x[padding] = 100.0
         torch.testing.assert_close(model(x, src_key_padding_mask=padding)[~padding], once[~padding])
 
 
-# ---- records
-
-
-def test_need_weights_leaves_the_record_of_an_outer_record_heads():
-    modules = nn.ModuleList([drop_in(DPP), drop_in(DPP), drop_in(DPP)])
-    x = random(2, 4, D).float()
-    for weights in (True, False):
-        with record_heads(modules, weights=weights) as records:
-            for module, need in zip(modules, (True, False, True), strict=True):
-                found = module(x, x, x, need_weights=need)[1]
-                assert (found is not None) == need
-        assert len(records) == 3
-        assert all((record.weights is not None) == weights for record in records)
-    assert all(not module.attention.recorders for module in modules)
-
-
-# ---- masks
-
-
-@pytest.mark.parametrize("heads", ["halved", "kept"])
-def test_masks_of_each_head_are_those_of_differential_heads(heads):
-    torch.manual_seed(1)
-    module = MultiheadAttention(8, 2, make_method({"name": "differential", "heads": heads}), batch_first=True)
-    x, shared = torch.randn(2, 3, 8), torch.ones(3, 3, dtype=torch.bool).triu(1)
-    each = shared.expand(2 * module.attention.head_slots, 3, 3)
-    torch.testing.assert_close(module(x, x, x, attn_mask=each), module(x, x, x, attn_mask=shared))
+# ---- masks, dropout and records
 
 
 def test_without_masks_none_is_written():
@@ -233,9 +297,6 @@ def test_what_padded_queries_may_see_stays_finite_whoever_computes_weights(metho
     assert not x.grad[padding].any()
 
 
-# ---- arguments and state
-
-
 def test_attention_dropout_is_torchs():
     """The same weights are dropped, from the same draws."""
     ours, theirs = pair(dropout=0.4, batch_first=True)
@@ -276,38 +337,18 @@ def test_losses_on_weights_are_of_those_before_dropout():
         assert torch.equal(*found)
 
 
-def test_ordinary_heads_start_as_torchs_do():
-    torch.manual_seed(0)
-    theirs, ours = nn.MultiheadAttention(96, 8), MultiheadAttention(96, 8, make_method(BASELINE)).attention
-    assert not ours.in_projection.bias.any()
-    assert not ours.output.bias.any()
-    for one, other in (
-        (theirs.in_proj_weight, ours.in_projection.weight),
-        (theirs.out_proj.weight, ours.output.weight),
-    ):
-        assert one.abs().max().item() == pytest.approx(other.abs().max().item(), rel=0.01)  # uniform, with one bound
+def test_need_weights_leaves_the_record_of_an_outer_record_heads():
+    modules = nn.ModuleList([drop_in(DPP), drop_in(DPP), drop_in(DPP)])
+    x = random(2, 4, D).float()
+    for weights in (True, False):
+        with record_heads(modules, weights=weights) as records:
+            for module, need in zip(modules, (True, False, True), strict=True):
+                assert (module(x, x, x, need_weights=need)[1] is not None) == need
+        assert [record.weights is not None for record in records] == [weights] * 3
+    assert all(not module.attention.recorders for module in modules)
 
 
-def test_torchs_arguments_are_there():
-    for more in ({"kdim": D, "vdim": None}, {"kdim": 5}):
-        module = drop_in(dtype=torch.bfloat16, device="meta", **more)
-        assert {(p.dtype, p.device.type) for p in module.parameters()} == {(torch.bfloat16, "meta")}
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_the_state_dict_of_torchs_module_loads(bias):
-    theirs = nn.Sequential(nn.MultiheadAttention(D, H, bias=bias))
-    ours = nn.Sequential(MultiheadAttention(D, H, make_method(BASELINE), bias=bias))
-    ours.load_state_dict(theirs.state_dict())
-    x = random(3, 2, D).float()
-    torch.testing.assert_close(ours[0](x, x, x), theirs[0](x, x, x))
-    again = copy.deepcopy(ours)
-    again.load_state_dict(ours.state_dict())  # its own names, too
-    with pytest.raises(RuntimeError, match=r"size mismatch|Unexpected key"):
-        nn.Sequential(drop_in(deacon("direct"))).load_state_dict(theirs.state_dict())
-
-
-@pytest.mark.parametrize("options", [BASELINE, {"name": "moa", "experts": 4, "k": 2}], ids=str)
+@pytest.mark.parametrize("options", [BASELINE, MOA], ids=str)
 @pytest.mark.parametrize("average", [True, False])
 def test_an_empty_batch_and_one_of_padding_alone_give_zeros(options, average):
     module, empty, x = drop_in(options), torch.zeros(0, 4, D), random(2, 4, D).float()
@@ -324,21 +365,45 @@ def test_an_empty_batch_and_one_of_padding_alone_give_zeros(options, average):
     assert not weights.any()
 
 
+# ---- how it is made
+
+
+def test_ordinary_heads_start_as_torchs_do():
+    torch.manual_seed(0)
+    theirs, ours = nn.MultiheadAttention(96, 8), MultiheadAttention(96, 8).attention
+    assert not ours.in_projection.bias.any()
+    assert not ours.output.bias.any()
+    for weights in ((theirs.in_proj_weight, ours.in_projection.weight), (theirs.out_proj.weight, ours.output.weight)):
+        largest = [weight.abs().max().item() for weight in weights]
+        assert largest[0] == pytest.approx(largest[1], rel=0.01)  # uniform, with one bound
+
+
+@pytest.mark.parametrize("given", [make_method("gated"), "gated", {"name": "gated"}], ids=str)
+def test_a_method_is_given_as_an_object_a_name_or_options(given):
+    module = MultiheadAttention(D, H, method=given, dtype=torch.bfloat16, device="meta")
+    assert module.attention.method is module.method
+    assert module.method.options == make_method("gated").options
+    assert {(p.dtype, p.device.type) for p in module.parameters()} == {(torch.bfloat16, "meta")}
+
+
+def test_options_of_a_method_are_keywords_too():
+    assert make_method("deacon", m=2).options == make_method({"name": "deacon", "m": 2}).options == Deacon(m=2).options
+    assert (repr(Deacon(m=2)), repr(Method())) == ("Deacon(m=2)", "Method()")
+    for given, values in (({"m": 2}, {}), (Deacon(m=2).options, {"m": 3})):
+        with pytest.raises(ConfigError, match=r"^Deacon: found .*; expected its options by name"):
+            Deacon(given, **values)
+
+
 MADE_WITH = [  # arguments of the constructor that are refused, and the key word
     ({"method": 0.1}, ConfigError, "one object for"),
     ({"method": "deacn"}, ConfigError, "did you mean 'deacon'"),
     ({"method": {"name": "moh", "shared": 1, "k": 5}}, ValueError, f"more than the model's {H}"),
     ({"method": {"name": "homeostasis"}}, ValueError, "option `attention` without"),
-    ({"method": {"name": "homeostasis", "block": "smart"}, "kind": "cross"}, ValueError, "outputs of layers too"),
-    ({"method": {"name": "moa", "experts": 4, "k": 2}, "kdim": 5}, ValueError, "kdim, vdim: expected None"),
+    ({"method": MOA, "kdim": 5}, ValueError, "kdim, vdim: expected None"),
     ({"method": "rotation", "vdim": 5}, ValueError, "kdim, vdim: expected None"),
-    ({"add_bias_kv": True}, ValueError, "add_bias_kv"),
     ({"add_zero_attn": True}, ValueError, "add_zero_attn"),
     ({"num_heads": 5}, ValueError, "divisible"),
-    ({"num_heads": 0}, ValueError, "greater than 0"),
-    ({"dropout": 2}, ValueError, "between 0 and 1"),
     ({"kind": "bogus"}, ValueError, "'encoder', 'decoder', 'cross'"),
-    ({"layer": -1}, ValueError, "0 or greater"),
 ]
 
 
@@ -350,14 +415,13 @@ def test_a_module_that_cannot_be_is_refused(options, error, word):
 
 X = torch.ones(2, 3, D)
 CALLED_WITH = [  # arguments of a forward pass that are refused, and the key word
-    ([X, X, X[:, 1:]], {}, "key and value must have one shape"),
-    ([X, X[0], X[0]], {}, "key must have three dimensions"),
-    ([X[..., 1:]] * 3, {}, f"embed_dim = {D}"),
+    ([X, X, X[:, 1:]], {}, "as many values as keys"),
+    ([X, X[0], X[0]], {}, "key: found the shape"),
+    ([X[..., 1:]] * 3, {}, f"(batch, length, {D})"),
     ([X, X[1:], X[1:]], {}, "one batch size"),
     ([torch.nested.nested_tensor([*X])] * 3, {}, "nested tensor"),
     ([X] * 3, {"key_padding_mask": torch.zeros(2, 3, dtype=torch.int64)}, "torch.int64"),
     ([X] * 3, {"key_padding_mask": torch.zeros(3, 2, dtype=torch.bool)}, "(2, 3), found (3, 2)"),
-    ([X] * 3, {"attn_mask": torch.zeros(3, 3, dtype=torch.uint8)}, "torch.uint8"),
     ([X] * 3, {"attn_mask": torch.zeros(2, 3, 3)}, "(3, 3) or (6, 3, 3), found (2, 3, 3)"),
     ([2 * X, X, X], {"is_causal": True}, "is_causal needs attn_mask"),
 ]
@@ -369,42 +433,8 @@ def test_what_does_not_fit_is_refused(inputs, options, word):
         drop_in()(*inputs, **options)
 
 
-# ---- DEACON
-
-
-def test_after_backward_without_gradients_says_so():
-    method, module, x = make_method(deacon("direct", 2)), drop_in(deacon("direct", 2)), random(2, 4, D).float()
-    module(x, x, x)
-    with pytest.raises(TrainingError, match=r"expected after_backward after loss\.backward"):
-        method.after_backward(module, 0.0)
-    module = drop_in(deacon("direct", 2)).eval()
-    module(x, x, x)[0].sum().backward()
-    with pytest.raises(TrainingError, match=r"encoder 1: .* training mode, found none; call model\.train\(\)"):
-        method.after_backward(module, 0.0)
-
-
-def test_without_pca_layers_deacon_says_so():
-    with pytest.raises(TrainingError, match="the model has no PCA layer"):
-        make_method(deacon("direct", 2, update_every=2)).after_backward(drop_in(), 0.0)
-
-
-# ---- places
-
-
-def test_modules_at_one_place_are_refused_where_places_are_names():
-    method = make_method({"name": "mixing"})
-    model = nn.ModuleList(MultiheadAttention(D, H, method, layer=0) for _ in range(2))
-    for ask in (heads_of, method.artifacts, lambda model: swap_heads(model, [])):
-        with pytest.raises(DataError, match=r"two attention modules are 'encoder 1'; expected for each a `layer`"):
-            ask(model)
-
-
-def test_modules_of_four_and_eight_heads_move_in_one_model():
-    method = make_method(deacon("direct", 2))
-    model = nn.ModuleList(MultiheadAttention(16, heads, method, batch_first=True) for heads in (4, 8, 4, 8))
-    x = torch.randn(3, 5, 16)
-    sum(module(x, x, x)[0].square().sum() for module in model[:3]).backward()  # one is left out
-    before = [layer.w.detach().clone() for layer in pca_layers(model).values()]
-    method.after_backward(model, 0.0)
-    lengths = [(layer.w - w).norm().item() for layer, w in zip(pca_layers(model).values(), before, strict=True)]
-    assert lengths == pytest.approx([0.2, 0.2, 0.2, 0.0], rel=1e-4)
+def test_a_method_of_one_projection_refuses_other_values_than_keys():
+    module, x = drop_in(MOA), random(2, 4, D).float()
+    module(x, x, x.transpose(0, 1).transpose(0, 1))
+    with pytest.raises(ValueError, match="key and value must be the same tensor"):
+        module(x, x, 2 * x)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 from examples import CONFIG, EXAMPLES, combined, deacon, some_pairs, trained_one_step
+from small_model import make_batch
 
 import headdiv
-from headdiv.companion.models.batching import make_batch
 from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.linear import Linear

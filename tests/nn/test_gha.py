@@ -206,8 +206,8 @@ def test_every_float_type_is_taken_and_returned(dtype):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: deacon_update(x, x, 0.0, 0.8), "delta_p must be greater than 0, found 0.0"),
-        (lambda x: deacon_update(x, x, 0.2, 1.0), "xi must lie between 0 and 1, both excluded, found 1.0"),
+        (lambda x: deacon_update(x, x, 0.0, 0.8), "found delta_p = 0.0 .*"),
+        (lambda x: deacon_update(x, x, 0.2, 1.0), "found .* xi = 1.0, .*"),
         (lambda x: principal_components(x, 4), "m must be between 1 and k = 3, found 4"),
     ],
 )

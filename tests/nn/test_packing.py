@@ -122,10 +122,3 @@ def test_nothing_is_laid_out_as_nothing(width):
     padded = pad_rows(torch.zeros(0, 3), side)
     assert padded.shape == (0, 1, 3)
     assert padded.softmax(dim=1).argmax(dim=1).shape == (0, 3)  # which a line without columns would not take
-
-
-def test_gradient_goes_back_through_padding():
-    side = pack([2, 1], [[0, 1]])
-    rows = torch.ones(3, 2, requires_grad=True)
-    (pad_rows(rows, side) * torch.arange(8.0).view(2, 2, 2)).sum().backward()
-    assert rows.grad.tolist() == [[0, 1], [2, 3], [4, 5]]

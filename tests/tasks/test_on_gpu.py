@@ -14,9 +14,9 @@ import headdiv
 from headdiv.analysis.heads import ModelHeads
 from headdiv.companion.models.batching import make_batch
 from headdiv.companion.models.decoding import translate
+from headdiv.companion.models.sizes import DecodeConfig
 from headdiv.gha import gha_inner_loop
 from headdiv.methods import make_method
-from headdiv.nn.sizes import DecodeConfig
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 

@@ -9,12 +9,12 @@ from small_runs import learner_of
 
 from headdiv.companion.models.batching import Pairs, make_batch
 from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
-from headdiv.nn.sizes import ModelConfig
 from headdiv.training.config import TrainerConfig
 from headdiv.training.learner import Learner, rate_factor
 from headdiv.training.method_steps import MethodSteps

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headdiv.companion.models.batching import BEGIN, END, PAD
+from headdiv.companion.models.sizes import DecodeConfig
 from headdiv.companion.models.transformer import Transformer
 from headdiv.core import progress
 from headdiv.nn.packing import (
@@ -27,7 +28,6 @@ from headdiv.nn.packing import (
     pack,
     pad_rows,
 )
-from headdiv.nn.sizes import DecodeConfig
 
 NEVER = (PAD, BEGIN, END)  # no hypothesis continues with these
 ROWS = 16  # lines are rounded up to a multiple of this for a product

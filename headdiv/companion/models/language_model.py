@@ -18,12 +18,13 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.companion.models.batching import IGNORED
+from headdiv.companion.models.sizes import LMConfig
 from headdiv.companion.models.transformer import ModuleFactory, make_layers, run_layers, step_layers
 from headdiv.core.precision import autocast
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import AttentionLayout, PackedLayout, attention_mask, pack
-from headdiv.nn.sizes import Kind, LMConfig
+from headdiv.nn.sizes import Kind
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from headdiv.core.precision import autocast
-from headdiv.nn.linear import rounded, with_rounded_rows
+from headdiv.nn.linear import MULTIPLE, with_rounded_rows
 
 CHUNK_ELEMENTS = 1 << 20  # logits held at a time: 4 MiB in float32, which stay in a CPU's cache
 GPU_CHUNK_ELEMENTS = 1 << 26  # there: each chunk is some 17 launches, which small ones wait for
@@ -53,7 +53,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         elements = CHUNK_ELEMENTS if x.device.type == "cpu" else GPU_CHUNK_ELEMENTS
         size = max(1, min(T, elements // V))
         if half:  # few shapes of products: see `headdiv.nn.linear.linear`
-            size = rounded(size)
+            size += -size % MULTIPLE
             x = with_rounded_rows(x)
         rows = x.shape[0]  # T'
         grad_x = torch.empty_like(x) if with_gradient else None

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from headdiv.companion.models.batching import Batch
 from headdiv.companion.models.recomputation import recomputed
+from headdiv.companion.models.sizes import ModelConfig
 from headdiv.core.errors import ConfigError
 from headdiv.core.precision import autocast
 from headdiv.nn.caches import BeamState, Cache, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear
 from headdiv.nn.packing import MAX_POSITIONS, AttentionLayout
-from headdiv.nn.sizes import AttentionSpec, BlockSpec, Kind, ModelConfig, Sizes
+from headdiv.nn.sizes import AttentionSpec, BlockSpec, Kind, Sizes
 
 
 class ModuleFactory(Protocol):

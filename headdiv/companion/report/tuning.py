@@ -12,6 +12,7 @@ from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profile_file import Setting
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.tuning import Choice, Tried
+from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.report.formats import NONE, as_printed, plural, seeds_named
 from headdiv.companion.report.groups import labels_of
 from headdiv.companion.report.scale import TOY, data_title
@@ -19,7 +20,6 @@ from headdiv.companion.report.table_data import TableData
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import NotStoredError
-from headdiv.nn.sizes import ModelConfig
 
 DIGITS = 4  # of a loss
 

@@ -29,6 +29,7 @@ from headdiv.companion.models.language_model import (
     make_windows,
 )
 from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.sizes import LMConfig
 from headdiv.companion.models.transformer import ModuleFactory
 from headdiv.companion.tasks.base import TRAINING_LOSS, MainScore, Panel, Run, Score, Task, held_out_loss, score
 from headdiv.companion.tasks.run_config import RunConfig
@@ -36,7 +37,6 @@ from headdiv.companion.tasks.text_batch_stream import TextBatchStream
 from headdiv.core import distributed
 from headdiv.core.errors import DataError
 from headdiv.core.settings import Place, Settings, Source, config_error, nearest
-from headdiv.nn.sizes import LMConfig
 from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Losses
 

@@ -26,6 +26,7 @@ from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers.squad import Question
 from headdiv.companion.data.tokenization.spans import tokenise_with_offsets
 from headdiv.companion.models.batching import UNKNOWN, Batch, Pairs, batch_numbers
+from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.models.transformer import ModuleFactory, Transformer
 from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel, Run, Score
 from headdiv.companion.tasks.run_config import RunConfig
@@ -35,7 +36,6 @@ from headdiv.core import progress
 from headdiv.core.errors import DataError
 from headdiv.core.settings import Settings
 from headdiv.nn.packing import MASKED, pad_rows
-from headdiv.nn.sizes import ModelConfig
 from headdiv.training.learner import Losses
 
 

@@ -9,12 +9,13 @@ from pydantic import Field, SerializeAsAny, field_serializer
 
 from headdiv.companion.data.cache import content_key
 from headdiv.companion.data.data_config import DataConfig, TranslationData
+from headdiv.companion.models.sizes import DecodeConfig, ModelConfig
 from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Settings
 from headdiv.methods.registry import METHODS, own_code, stored_method
-from headdiv.nn.sizes import DecodeConfig, ModelConfig, Sizes
+from headdiv.nn.sizes import Sizes
 from headdiv.training.config import OF_NO_EFFECT
 
 RECIPE = 2  # raised whenever a change of the code changes what a configuration trains to

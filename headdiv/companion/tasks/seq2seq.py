@@ -18,6 +18,7 @@ from headdiv.companion.data.tokenization.words import SPACE, detokenize, tokeniz
 from headdiv.companion.models.batching import BEGIN, END, UNKNOWN, UNKNOWN_WORD, Batch, Pairs, batch_numbers, make_batch
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.losses import linear_cross_entropy
+from headdiv.companion.models.sizes import DecodeConfig, ModelConfig
 from headdiv.companion.models.transformer import ModuleFactory, Transformer
 from headdiv.companion.provenance import provenance
 from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Panel, Run, Task
@@ -26,7 +27,6 @@ from headdiv.companion.tasks.text_batch_stream import PlannedBatchStream
 from headdiv.companion.tasks.train_config import examples_of
 from headdiv.core import distributed, manifest
 from headdiv.core.files import read_json, short_hash, write_json
-from headdiv.nn.sizes import DecodeConfig, ModelConfig
 from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Losses
 

@@ -17,6 +17,7 @@ from headdiv.companion.data.data_config import TranslationData
 from headdiv.companion.data.readers.ted import languages_of
 from headdiv.companion.data.tokenization.words import detokenize, tokenize
 from headdiv.companion.models.decoding import translate
+from headdiv.companion.models.sizes import DecodeConfig, ModelConfig
 from headdiv.companion.tasks import bleu
 from headdiv.companion.tasks.base import MainScore, Run, Score, score
 from headdiv.companion.tasks.imi import imi
@@ -24,7 +25,6 @@ from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import Seq2Seq
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Place, Source, config_error, refuse_unread
-from headdiv.nn.sizes import DecodeConfig, ModelConfig
 
 # After an epoch; not the run's own search, which may be another for the same training.
 EPOCH_SEARCH = DecodeConfig(beam=1, batch_sentences=128)

@@ -1,0 +1,252 @@
+"""Every method in the drop-in: values beside keys, other widths, states for torch, adapters, names of modules."""
+
+import copy
+import math
+
+import pytest
+import torch
+from examples import ARCHITECTURES, EXAMPLES, deacon, every_method, of_attention
+from torch import nn
+from torch.func import functional_call
+from torch.nn.utils import prune
+
+import headdiv
+from headdiv.analysis.masking import heads_of
+from headdiv.core.errors import DataError
+from headdiv.methods import make_method
+from headdiv.methods.deacon import collected_moments, pca_layers
+from headdiv.methods.drop_in import MultiheadAttention
+from headdiv.methods.swaps import HeadIndex, swap_heads
+from headdiv.nn.projections import SeparateProjections
+
+B, N, S, D, H = 2, 3, 4, 8, 4
+ONE_PROJECTION = ("moa",)  # of keys and values
+THREE = ["encoder 1", "encoder 2", "encoder 3"]
+
+
+def random(*shape, seed=3):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def drop_in(options, **more):
+    torch.manual_seed(0)
+    options = {**options, "m": 2} if options["name"] == "deacon" else of_attention(options)
+    return MultiheadAttention(D, H, options, batch_first=True, dtype=torch.float64, **more)
+
+
+# ---- inputs
+
+
+@pytest.mark.parametrize("training", [True, False])
+@every_method(*ONE_PROJECTION, "combined")
+def test_values_apart_are_each_methods_with_other_projections(options, training):
+    """Values x·A projected by W are values x projected by W·Aᵀ: with padding, statistics and dropout alike."""
+    module = drop_in(options).train(training)
+    x, A = random(B, N, D), random(D, D, seed=1)
+    padding = torch.tensor([[False] * N, [False, False, True]])
+    W = module.attention.in_projection.weight
+    changed = torch.cat([*W.chunk(3)[:2], W.chunk(3)[2] @ A.T])
+    results = []
+    for call in (
+        lambda: module(x, x, x @ A, padding),
+        lambda: functional_call(module, {"attention.in_projection.weight": changed}, (x, x, x, padding)),
+    ):
+        torch.manual_seed(1)
+        results.append(call())
+    torch.testing.assert_close(*results)
+
+
+@every_method(*ONE_PROJECTION, "combined", "rotation", "dynamic-rotation")  # which refuse them
+def test_other_widths_are_columns_of_zeros(options):
+    plain = drop_in(options, kind="cross", bias=False).eval()
+    added = drop_in(options, kind="cross", bias=False, kdim=5, vdim=3).eval()
+    state, projection = plain.state_dict(), added.attention.in_projection
+    assert isinstance(projection, SeparateProjections)
+    weights = state.pop("attention.in_projection.weight").chunk(3)
+    state |= {f"attention.in_projection.{name}": w for name, w in zip(("query", "key", "value"), weights, strict=True)}
+    state["attention.in_projection.key"], state["attention.in_projection.value"] = weights[1][:, :5], weights[2][:, :3]
+    added.load_state_dict(state)
+    x, key, value = random(B, N, D), random(B, S, 5, seed=1), random(B, S, 3, seed=2)
+    key_rows, value_rows = (nn.functional.pad(y, (0, D - y.shape[2])) for y in (key, value))
+    torch.testing.assert_close(added(x, key, value), plain(x, key_rows, value_rows))
+
+
+@pytest.mark.parametrize("heads", ["halved", "kept"])
+def test_masks_of_each_head_are_those_of_differential_heads(heads):
+    module = drop_in({"name": "differential", "heads": heads})
+    x, shared = random(B, N, D), torch.ones(N, N, dtype=torch.bool).triu(1)
+    each = shared.expand(B * module.attention.head_slots, N, N)
+    torch.testing.assert_close(module(x, x, x, attn_mask=each), module(x, x, x, attn_mask=shared))
+
+
+# ---- states
+
+
+@pytest.mark.parametrize("more", [{}, {"bias": False}, {"kdim": 5, "vdim": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{"name": "baseline"}, *(deacon(each, m=2) for each in ARCHITECTURES[:2]), *EXAMPLES["mixing"],
+     *EXAMPLES["dpp"][:1], *EXAMPLES["drop-head"]],
+    ids=lambda o: o.get("architecture", o["name"]),
+)  # fmt: skip
+def test_torch_loads_our_state_and_does_the_same(options, more):
+    ours = drop_in(options, **more).eval()
+    nn.init.normal_(ours.attention.output.bias) if hasattr(ours.attention.output, "bias") else None
+    state = ours.torch_state_dict()
+    theirs = nn.MultiheadAttention(
+        D, H, batch_first=True, dtype=torch.float64, **{**more, "bias": "in_proj_bias" in state}
+    )
+    theirs.load_state_dict(state)
+    x, key, value = random(B, N, D), random(B, S, ours.kdim, seed=1), random(B, S, ours.vdim, seed=2)
+    torch.testing.assert_close(ours(x, key, value), theirs(x, key, value))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_the_state_dict_of_torchs_module_loads_and_so_does_our_own(bias):
+    theirs = nn.Sequential(nn.MultiheadAttention(D, H, bias=bias))
+    ours = nn.Sequential(MultiheadAttention(D, H, bias=bias))
+    ours.load_state_dict(theirs.state_dict())
+    x = random(3, 2, D).float()
+    torch.testing.assert_close(ours[0](x, x, x), theirs[0](x, x, x))
+    copy.deepcopy(ours).load_state_dict(ours.state_dict())
+    with pytest.raises(RuntimeError, match=r"size mismatch|Unexpected key"):
+        nn.Sequential(drop_in(deacon("direct"))).load_state_dict(theirs.state_dict())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [*(EXAMPLES[name][0] for name in ("gated", "talking-heads", "moa", "homeostasis", "differential")),
+     {"name": "head-scale", "normalisation": "layer"}],
+    ids=lambda o: o["name"],
+)  # fmt: skip
+def test_what_torch_cannot_compute_is_not_put_into_its_state(options):
+    with pytest.raises(ValueError, match=r"computes in evaluation what torch\.nn\.MultiheadAttention cannot"):
+        drop_in(options).torch_state_dict()
+
+
+def test_what_has_lost_a_head_or_is_pruned_is_not_put_into_torchs_state():
+    module = nn.ModuleDict({"self_attn": drop_in({"name": "baseline"})})
+    headdiv.ModelHeads(module).remove([("encoder 1", 2)])
+    with pytest.raises(ValueError, match=r"what torch\.nn\.MultiheadAttention cannot"):
+        module["self_attn"].torch_state_dict()
+    module = drop_in({"name": "baseline"})
+    prune.random_unstructured(module.attention.in_projection, "weight", 0.3)
+    with pytest.raises(ValueError, match=r"in_projection holds weight_.*, which would be lost"):
+        module.torch_state_dict()
+
+
+# ---- adapters and pruning masks
+
+
+READ = [  # methods whose code reads weights of these layers
+    ({"name": "baseline"}, ["in_projection"]),
+    ({"name": "deacon", "m": 2}, ["in_projection", "output.project"]),
+    ({"name": "moh", "shared": 2, "k": 2}, ["in_projection", "shared", "types"]),
+    ({"name": "moa", "experts": 3, "k": 2}, ["query", "key_value", "output"]),
+]
+
+
+@pytest.mark.parametrize(("options", "paths"), READ, ids=lambda given: str(given)[:17])
+@pytest.mark.parametrize("keys", ["its own", "a memory", "two memories"])
+def test_a_pruned_projection_is_the_one_of_now_in_every_kind_of_attention(options, paths, keys):
+    """torch.nn.utils.prune makes the weight anew in a hook before each call of the layer."""
+    module = drop_in(options).eval()
+    x, memory, other = random(B, N, D), random(B, S, D, seed=4), random(B, S, D, seed=5)
+    other = memory if options["name"] == "moa" else other
+    inputs = {"its own": (x, x, x), "a memory": (x, memory, memory), "two memories": (x, memory, other)}[keys]
+    layers = [module.attention.get_submodule(path) for path in paths]
+    for layer in layers:
+        prune.random_unstructured(layer, "weight", 0.3)
+    for _ in range(2):  # a second step has a graph of its own
+        module(*inputs)[0].sum().backward()
+    with torch.no_grad():
+        for layer in layers:
+            layer.weight_orig.mul_(2)
+    found = module(*inputs)[0]
+    for layer in layers:
+        prune.remove(layer, "weight")
+    torch.testing.assert_close(found, module(*inputs)[0])
+
+
+@pytest.mark.parametrize("options", [
+    {"name": "mixing"}, {"name": "head-scale", "normalisation": "layer"}, {"name": "deacon", "m": 2},
+    {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}, {"name": "moh", "shared": 2, "k": 2},
+], ids=lambda options: options["name"])  # fmt: skip
+def test_merged_adapters_of_peft_compute_what_they_did_before(options):
+    peft = pytest.importorskip("peft")
+    attention = drop_in(options)
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.add_(random(*parameter.shape))
+    config = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+    adapted = peft.get_peft_model(nn.ModuleDict({"attention": attention}), config).double().eval()
+    x, memory, other = random(B, N, D), random(B, S, D, seed=4), random(B, S, D, seed=5)
+    found = []
+    for _ in range(2):
+        with headdiv.masked_heads(attention, {"encoder 1": [1, 0, 1, 1]}):
+            found.append([attention(x, x, x)[0]])
+        found[-1] += [attention(x, x, x)[0], attention(x, memory, memory)[0], attention(x, memory, other)[0]]
+        adapted.merge_and_unload()
+    torch.testing.assert_close(*found)
+
+
+# ---- names of modules
+
+
+def copies(method):
+    """torch's encoder, whose three layers are copies of one; its method."""
+    method = make_method(method)
+    layer = nn.TransformerEncoderLayer(D, H, 20, batch_first=True)
+    layer.self_attn = MultiheadAttention(D, H, method, batch_first=True)
+    return nn.TransformerEncoder(layer, 3, enable_nested_tensor=False), method
+
+
+def test_layers_that_are_left_out_are_counted_by_kind_and_given_ones_stay():
+    kinds = ["decoder", "cross", "decoder", "cross"]
+    modules = nn.ModuleList(MultiheadAttention(D, H, kind=kind) for kind in kinds)
+    assert list(heads_of(modules)) == ["decoder 1", "cross 1", "decoder 2", "cross 2"]
+    modules.append(MultiheadAttention(D, H, kind="cross", layer=6))
+    assert list(heads_of(modules))[-1] == "cross 7"
+    modules = nn.ModuleList([MultiheadAttention(D, H), MultiheadAttention(D, H, layer=0), MultiheadAttention(D, H)])
+    assert list(heads_of(modules)) == ["encoder 2", "encoder 1", "encoder 3"]
+
+
+@pytest.mark.parametrize("number", [
+    lambda model, method: method.own_parameters(model),
+    lambda model, method: method.before_optimizer_step(model, 0.5),
+    lambda model, method: headdiv.ModelHeads(model),
+])  # fmt: skip
+def test_copies_of_differential_attention_have_the_lambda_of_their_own_layer(number):
+    model, method = copies({"name": "differential", "heads": "kept"})
+    number(model, method)
+    expected = [0.8 - 0.6 * math.exp(-0.3 * layer) for layer in range(3)]
+    assert [each.self_attn.attention.start for each in model.layers] == expected
+    assert list(heads_of(copy.deepcopy(model.layers[1]))) == ["encoder 2"]
+
+
+def test_records_artifacts_and_swaps_of_copies_are_by_layer():
+    x = torch.randn(2, 4, D)
+    model, method = copies({"name": "deacon", "m": 2})
+    with headdiv.record_heads(model) as records, collected_moments(model) as moments:
+        model(x)
+    assert [record.spec.name for record in records] == list(moments) == THREE
+    assert [each.spec.name for each in pca_layers(model).values()] == THREE
+    assert [each["place"] for each in method.artifacts(model)["pca_weights"].values()] == THREE
+    model, method = copies({"name": "homeostasis", "attention": "kwta", "s_att": 0.5})
+    model(x)
+    method.before_optimizer_step(model, 0.5)
+    assert list(method.artifacts(model)["activations"]) == THREE
+    model, _ = copies("baseline")
+    before = [each.self_attn.attention.in_projection.weight.clone() for each in model.layers]
+    swap_heads(model, [("encoder", HeadIndex(0, 0), HeadIndex(2, 1))])
+    after = [each.self_attn.attention.in_projection.weight for each in model.layers]
+    assert torch.equal(after[1], before[1])
+    assert torch.equal(after[2][2:4], before[0][:2])
+
+
+def test_modules_of_one_name_are_refused_where_names_are_keys():
+    method = make_method({"name": "mixing"})
+    model = nn.ModuleList(MultiheadAttention(D, H, method, layer=0) for _ in range(2))
+    for ask in (heads_of, method.artifacts, lambda model: swap_heads(model, [])):
+        with pytest.raises(DataError, match=r"two attention modules are 'encoder 1'; expected for each a `layer`"):
+            ask(model)
