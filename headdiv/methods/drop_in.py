@@ -208,8 +208,8 @@ class MultiheadAttention(nn.Module):
         if query.is_nested or key.is_nested or value.is_nested:
             raise ValueError("found a nested tensor, expected one with padding and key_padding_mask")
         two_memories = self._has_two_memories(key, value)
-        own = self._is_self_attention(query, key, key_padding_mask is not None or (is_causal and attn_mask is None))
-        one_memory = query is key and own and not two_memories
+        is_self = self._is_self_attention(query, key, key_padding_mask is not None or (is_causal and attn_mask is None))
+        one_memory = query is key and is_self and not two_memories
         batched = not query.dim() == key.dim() == value.dim() == 2
         if not batched:
             query, key, value = (x.unsqueeze(0) for x in (query, key, value))
@@ -219,10 +219,10 @@ class MultiheadAttention(nn.Module):
         self._must_fit(query, key, value)
         N, S = query.shape[1], key.shape[1]
         if is_causal and attn_mask is None:
-            if not own:
+            if not is_self:
                 raise ValueError("is_causal needs attn_mask where query is not key: which keys are later is not known")
             attn_mask = torch.ones(N, N, dtype=torch.bool, device=query.device).triu(1)
-        layout, real = self._layout(query, S, own, key_padding_mask, attn_mask)
+        layout, real = self._layout(query, S, is_self, key_padding_mask, attn_mask)
         memory = None if one_memory else real_rows(torch.cat([key, value], dim=2) if two_memories else key, layout.keys)
         return Rows(real_rows(query, layout.queries), memory, layout, real, batched)
 
@@ -261,7 +261,7 @@ class MultiheadAttention(nn.Module):
             )
 
     def _layout(
-        self, query: Tensor, S: int, own: bool, key_padding_mask: Tensor | None, attn_mask: Tensor | None
+        self, query: Tensor, S: int, is_self: bool, key_padding_mask: Tensor | None, attn_mask: Tensor | None
     ) -> tuple[AttentionLayout, Tensor | None]:
         """The layout of query (B, N, D) and S keys, its own or a memory's; and which of (B, N) are real, None: all."""
         B, N, _ = query.shape
@@ -275,8 +275,8 @@ class MultiheadAttention(nn.Module):
             padding = added_mask("key_padding_mask", key_padding_mask, [(B, S)], query.dtype)
             mask, real_keys = mask + padding[:, None, None, :], padding.detach() != -torch.inf
             keys = padded_side(real_keys) if self._leaves_padding_out() else keys
-        queries, real_queries = (keys, real_keys) if own else self._queries(B, N, query.device)
-        if own and self._leaves_padding_out():
+        queries, real_queries = (keys, real_keys) if is_self else self._queries(B, N, query.device)
+        if is_self and self._leaves_padding_out():
             self.query_side = None if queries.full else queries
         if real_queries is not None and (key_padding_mask is not None or attn_mask is not None):
             # Padded slots are not queries: what they see has no effect, but it must be finite.

@@ -237,9 +237,9 @@ class Homeostasis(Method):
         layers = inhibitions(model)
         if not layers or (distributed.world() == 1 and all(layer.pending is None for layer in layers)):
             return
-        own = [torch.zeros_like(layer.total) if layer.pending is None else layer.pending for layer in layers]
-        pooled = distributed.total(torch.cat(own))
-        for layer, counts in zip(layers, pooled.split([len(part) for part in own]), strict=True):
+        counted = [torch.zeros_like(layer.total) if layer.pending is None else layer.pending for layer in layers]
+        pooled = distributed.total(torch.cat(counted))
+        for layer, counts in zip(layers, pooled.split([len(part) for part in counted]), strict=True):
             layer.remember(counts)
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:

@@ -37,8 +37,8 @@ from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind, Sizes
 def _record(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
     """Swaps as the results keep them, layers and heads counted from 1."""
     pairs = [
-        {"kind": kind, "one": [one.layer + 1, one.head + 1], "other": [other.layer + 1, other.head + 1]}
-        for kind, one, other in swaps
+        {"kind": kind, "one": [first.layer + 1, first.head + 1], "other": [second.layer + 1, second.head + 1]}
+        for kind, first, second in swaps
     ]
     return {"swaps": pairs, "back": back} if pairs else {}
 
@@ -180,8 +180,11 @@ class DynamicRotation(SwappingMethod):
                 soft = self.choice == "soft"
                 most = heads if soft else layers * heads // 2
                 if self.swaps > most:
-                    of = f"{heads} heads of each of two layers" if soft else f"{layers} × {heads} heads"
-                    return "swaps", f"{self.swaps} pairs are more than the {most} that {of} make ({kind} attention)"
+                    heads_of = f"{heads} heads of each of two layers" if soft else f"{layers} × {heads} heads"
+                    return (
+                        "swaps",
+                        f"{self.swaps} pairs are more than the {most} that {heads_of} make ({kind} attention)",
+                    )
                 if soft and self.layers > layers // 2:
                     return "layers", f"{self.layers} is more than half of the {layers} layers ({kind} attention)"
             return None

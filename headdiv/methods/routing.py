@@ -158,11 +158,11 @@ def pooled_losses(records: Iterable[HeadRecord]) -> list[tuple[int, tuple[Tensor
     routings = [record.routing for record in records if isinstance(record, RoutedRecord)]
     if not routings:
         raise TrainingError("the method found no router: no attention module that it built, or no words")
-    found = []
+    losses = []
     for alike in groups(routings, lambda routing: routing.probabilities.shape[1]):
         sums = torch.stack([routing_sums(routing) for routing in alike])
-        found.append((alike[0].probabilities.shape[1], routing_losses(distributed.total(sums))))
-    return found
+        losses.append((alike[0].probabilities.shape[1], routing_losses(distributed.total(sums))))
+    return losses
 
 
 # ---- what it has learnt

@@ -173,9 +173,9 @@ class RowCache:
 
     def prefixes(self) -> Tensor:
         """The rows that each line descends from, in their order, and its own: (N, P, D)."""
-        own = self.lines.mask[:, :, : self.lines.keys] == 0  # (n, W, P·W), one slot of each position
-        own = self.lines.collect(own)  # (N, P·W)
-        slots = own.nonzero()[:, 1].view(len(own), -1)  # (N, P)
+        past = self.lines.mask[:, :, : self.lines.keys] == 0  # (n, W, P·W), one slot of each position
+        past = self.lines.collect(past)  # (N, P·W)
+        slots = past.nonzero()[:, 1].view(len(past), -1)  # (N, P)
         text = self.lines.slots // self.lines.width  # (N,)
         return self.rows[text[:, None], slots]
 

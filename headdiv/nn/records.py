@@ -252,5 +252,5 @@ def _of_own_sentence(weights: Tensor, queries: PackedLayout, keys: PackedLayout)
     """(R, H, N', S') in windows -> (B, H, N, S); values after a sentence's end are arbitrary."""
     rows = weights.transpose(1, 2).flatten(0, 1)[queries.slots]  # (T, H, S')
     slots = pad_rows(keys.slots % weights.shape[3], keys)[queries.sentence_of_row()]  # (T, S)
-    own = rows.gather(2, slots[:, None].expand(-1, rows.shape[1], -1))  # (T, H, S)
-    return pad_rows(own, queries).transpose(1, 2)
+    of_sentence = rows.gather(2, slots[:, None].expand(-1, rows.shape[1], -1))  # (T, H, S)
+    return pad_rows(of_sentence, queries).transpose(1, 2)
