@@ -12,7 +12,7 @@ from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.companion.tasks.train_config import TrainConfig
-from headdiv.core.errors import ConfigError, TrainingError
+from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
 from headdiv.training.config import TrainerConfig
@@ -212,10 +212,3 @@ def test_a_method_is_what_make_method_returns(made, method):
         TypeError, match=r"^method: found .*deacon.*, expected a method that headdiv\.make_method returns"
     ):
         made(torch.nn.Linear(2, 2), method)
-
-
-def test_options_of_a_method_are_keywords_or_stand_beside_its_name():
-    with pytest.raises(
-        ConfigError, match=r"^make_method: found \{'m': 2\} after the method; expected its options by name"
-    ):
-        make_method("deacon", {"m": 2})
