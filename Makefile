@@ -34,7 +34,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(PIP) check
 	@touch $@
 
-demo: $(STAMP) ## train two small models side by side and compare their heads (about a minute)
+demo: $(STAMP) ## train two small models side by side and draw a head of two that learnt more (about a minute)
 	@$(BIN)/headdiv demo
 
 reproduce: $(STAMP) ## train, evaluate and report all five papers, small (ten to twenty minutes on two cores)

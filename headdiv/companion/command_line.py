@@ -58,7 +58,7 @@ def _printable(record: logging.LogRecord) -> bool:
 @cli.command()
 @profile_option()
 def demo(profile: str) -> None:
-    """Train a small Transformer and a small DEACON side by side and show how alike their heads become: a minute."""
+    """Train a small Transformer and a small DEACON side by side, and draw a head of two that learnt more: a minute."""
     say("Two small Transformers learn to translate a toy language,\none of them with DEACON. About a minute.\n")
     from headdiv.companion.report.demo import demo as run
     from headdiv.companion.report.demo import where_to_go_on

@@ -21,11 +21,10 @@ def attention_maps(run: Run, text: str, other: str | None = None) -> dict[str, A
         text: what the model reads; in question answering the passage. A masked model reads ``[MASK]`` as its mask
             token. A language model reads the end of a text that is longer than its context.
         other: translation and summarisation: the output that the decoder is given, the model's own where left out.
-            Question answering: the question. Language models have none.
+            Question answering: the question. Language models read none.
 
     Raises:
-        DataError: a question or passage without words, a question that is missing, a second text for a language model,
-            or a text that is too long for a masked one.
+        DataError: a question or passage without words, or a text that is too long for a masked model.
     """
     return maps_of(run, run.task.example_batch(run, text, other))
 

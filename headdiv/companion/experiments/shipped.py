@@ -36,10 +36,17 @@ def model_file(variant: str) -> Path:
 
 def is_shipped(config: RunConfig) -> bool:
     """Whether this run's model is among them."""
-    own = paths.shipped() / "config" / f"{PROFILE}.yaml"
-    if not (own.is_file() and model_file(config.variant).is_file()):
-        return False
-    return config.hash in {run.hash for run in Runs(str(own)).planned()}
+    return config.hash in {shipped.hash for shipped in _configs()} and model_file(config.variant).is_file()
+
+
+def shipped_runs() -> list[Run]:
+    """Both models, the Transformer first."""
+    return [load_shipped(config) for config in _configs()]
+
+
+def _configs() -> list[RunConfig]:
+    """Of the package's own profile, whatever the project's folder has."""
+    return Runs(str(paths.shipped() / "config" / f"{PROFILE}.yaml")).all()
 
 
 def ship(run: Run, covariances: dict[str, Tensor], folder: Path) -> None:

@@ -21,6 +21,7 @@ from headdiv.companion.report.explorer_view import MEASURES, View, available_run
 from headdiv.companion.report.formats import shortened
 from headdiv.companion.report.groups import place_name
 from headdiv.companion.report.plotting import ORANGE
+from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import progress
 from headdiv.core.errors import HeaddivError
@@ -76,46 +77,43 @@ def explore(
     views = [view_of(load(config), text, other, place, head) for config in shown]
     if not progress.interactive():
         return draw_views(views, measure)
-    _show_controls(available_runs(profile), shown, views[0], text, other or "", measure)
+    _show_controls(available_runs(profile), views, measure)
     return None
 
 
-def _show_controls(
-    configs: Sequence[RunConfig], shown: Sequence[RunConfig], view: View, text: str | None, other: str, measure: str
-) -> None:
+def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure: str) -> None:
     """Left the controls, right a map of each head, of which a click chooses one, and the panels below."""
     import ipywidgets as widgets
 
-    by_label = {config.label: config for config in configs}
+    by_label, view = {config.label: config for config in configs}, views[0]
     loaded = functools.cache(lambda label: load(by_label[label]))
-    wide = widgets.Layout(width="98%")
 
     def control(kind: type[widgets.Widget], name: str, **options: object) -> widgets.Widget:
-        looks = {"description_width": "66px"}
-        return kind(description=name, layout=wide, style=looks, **options)
+        looks = {"layout": widgets.Layout(width="98%"), "style": {"description_width": "66px"}}
+        return kind(description=name, **looks, **options)
 
-    labels = list(by_label)
-    run = control(widgets.Dropdown, "run", options=labels, value=shown[0].label)
-    beside = control(widgets.Dropdown, "beside it", options=["", *labels], value=shown[1].label if shown[1:] else "")
+    second_name = views[1].name if views[1:] else ""
+    run = control(widgets.Dropdown, "run", options=list(by_label), value=view.name)
+    beside = control(widgets.Dropdown, "beside it", options=["", *by_label], value=second_name)
     example = control(widgets.Dropdown, "example")
-    typed = control(widgets.Textarea, "text", value=text or view.text, rows=3, continuous_update=False)
-    second = control(
-        widgets.Text, "second", value=other, placeholder="a question, or the decoder's text", continuous_update=False
-    )
-    place = control(widgets.Dropdown, "attention")
-    measures = [(kind.label, name) for name, kind in MEASURES.items()]
-    chosen = control(widgets.Dropdown, "similarity", options=measures, value=measure)
+    typed = control(widgets.Textarea, "text", value=view.text, rows=3, continuous_update=False)
+    hint = "a question, or the decoder's text"
+    second = control(widgets.Text, "second", value=view.other or "", placeholder=hint, continuous_update=False)
+    place = control(widgets.Dropdown, "attention", options=[view.place], value=view.place)
+    similar = control(widgets.Dropdown, "similarity", options=[(kind.label, name) for name, kind in MEASURES.items()])
+    similar.value = measure
     notes, style, panels = widgets.HTML(), widgets.HTML(), widgets.Output()
-    strip = widgets.HBox()
-    state = {"head": view.head}
+    heads = widgets.ToggleButtons(options=range(1, view.head + 1), value=view.head)
+    heads.add_class("headdiv-heads")
 
     def follow(_: object = None) -> None:
-        """Modules, heads and examples to choose from are the run's; the module stays where it can."""
+        """Modules, heads and examples to choose from are the run's; module and head stay where they can."""
         model = loaded(run.value)
-        strip.children = [button(number) for number in range(1, max(heads_of(model.model).values()) + 1)]
-        places, before = list(heads_of(model.model)), place.value or view.place
-        place.options = [(place_name(name), name) for name in places]
-        place.value = before if before in places else places[-1]
+        counts, before, head = heads_of(model.model), place.value, heads.value
+        place.options = [(place_name(name), name) for name in counts]
+        place.value = before if before in counts else list(counts)[-1]
+        heads.options = range(1, max(counts.values()) + 1)
+        heads.value = min(head, len(heads.options))
         texts = model.task.example_texts(model, EXAMPLES)
         example.options = [("of your own", None), *((shortened(found[0]), found) for found in texts)]
 
@@ -124,63 +122,53 @@ def _show_controls(
             typed.value, second.value = change["new"][0], change["new"][1] or ""
 
     def draw(_: object = None) -> None:
-        views, reference = [], example.value[2] if example.value and example.value[0] == typed.value else None
-        names = dict.fromkeys(name for name in (run.value, beside.value) if name)
         panels.clear_output(wait=True)
         with panels, progress.hidden():
             try:
-                for name in names:
-                    there = heads_of(loaded(name).model)
-                    here = place.value if place.value in there else list(there)[-1]
-                    views.append(
-                        view_of(loaded(name), typed.value, second.value or None, here, min(state["head"], there[here]))
-                    )
-                figure = draw_views(views, chosen.value)
-                style.value = thumbnails(views[0])
-                unknown = views[0].run.task.unknown_words(views[0].run, typed.value)
-                lines = {"Reference": reference, "Not in the vocabulary": ", ".join(unknown)}
-                notes.value = "".join(
-                    f"<p><b>{name}:</b> {html.escape(line)}</p>" for name, line in lines.items() if line
-                )
-                display(figure)
+                asked = typed.value, second.value, place.value, heads.value
+                labels = dict.fromkeys(label for label in (run.value, beside.value) if label)
+                shown = [_nearest_view(loaded(label), *asked) for label in labels]
+                display(draw_views(shown, similar.value))
             except HeaddivError as error:
                 display(Markdown(str(error)))
-
-    def choose(button: widgets.Button) -> None:
-        state["head"] = int(button.description)
-        draw()
-
-    def button(number: int) -> widgets.Button:
-        made = widgets.Button(description=str(number), layout=widgets.Layout(width="58px", height="58px"))
-        made.add_class(f"headdiv-head-{number}")
-        made.on_click(choose)
-        return made
+                return
+        style.value = thumbnails(shown[0])
+        reference = example.value[2] if example.value and example.value[0] == typed.value else None
+        unknown = shown[0].run.task.unknown_words(shown[0].run, typed.value)
+        lines = {"Reference": reference, "Not in the vocabulary": ", ".join(unknown)}
+        notes.value = "".join(f"<p><b>{name}:</b> {html.escape(line)}</p>" for name, line in lines.items() if line)
 
     follow()
     run.observe(follow, "value")
     example.observe(take, "value")
-    for widget in (run, beside, typed, second, place, chosen):
+    for widget in (run, beside, typed, second, place, heads, similar):
         widget.observe(draw, "value")
-    column = [run, beside, example, typed, second, place, chosen, notes, style]
+    column = [run, beside, example, typed, second, place, similar, notes, style]
     left = widgets.VBox(column, layout=widgets.Layout(width="260px", min_width="260px"))
-    right = widgets.VBox([strip, panels])
-    display(widgets.HBox([left, right]))
+    display(widgets.HBox([left, widgets.VBox([heads, panels])]))
     draw()
+
+
+def _nearest_view(run: Run, text: str, other: str, place: str, head: int) -> View:
+    """The view of a module and head, or of the last ones where the run does not have them."""
+    counts = heads_of(run.model)
+    place = place if place in counts else list(counts)[-1]
+    return View(run, text, other or None, place, min(head, counts[place]))
 
 
 def thumbnails(view: View) -> str:
     """The style of the heads' buttons: each shows its head's attention map, the chosen one in a frame."""
-    weights = view.attention().weights  # (H, N, S)
-    rules = []
+    weights = view.attention.weights  # (H, N, S)
+    rules = [
+        ".headdiv-heads button {width: 58px !important; height: 58px !important; padding: 0; line-height: 12px; "
+        "display: flex !important; align-items: flex-start; justify-content: flex-start; color: black; "
+        "border: 1px solid #bbb; image-rendering: pixelated; background-size: 100% 100% !important}",
+        f".headdiv-heads button:nth-of-type({view.head}) {{border: 3px solid {ORANGE}}}",
+        f".headdiv-heads button:nth-of-type(n + {len(weights) + 1}) {{display: none !important}}",
+    ]
     for number, cells in enumerate(weights, start=1):
         file = io.BytesIO()
         imsave(file, cells, cmap=WEIGHTS, vmin=0, vmax=weights.max(), format="png")
-        picture = base64.b64encode(file.getvalue()).decode()
-        frame = f"3px solid {ORANGE}" if number == view.head else "1px solid #bbb"
-        rules.append(
-            f".headdiv-head-{number} {{background: url(data:image/png;base64,{picture}) 0 0 / 100% 100%; "
-            f"image-rendering: pixelated; border: {frame}; padding: 0; line-height: 12px; "
-            "display: flex !important; align-items: flex-start; justify-content: flex-start}"
-        )
-    rest = f'[class*="headdiv-head-"]:nth-child(n + {len(weights) + 1}) {{display: none !important}}'
-    return f"<style>{' '.join([*rules, rest])}</style>"
+        picture = f"url(data:image/png;base64,{base64.b64encode(file.getvalue()).decode()})"
+        rules.append(f".headdiv-heads button:nth-of-type({number}) {{background-image: {picture} !important}}")
+    return f"<style>{' '.join(rules)}</style>"

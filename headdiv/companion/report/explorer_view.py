@@ -1,6 +1,6 @@
 """What a trained model's heads do with a text that is typed in: similarity, masking, PCA weights against components.
 
-Letters: H heads, k inputs and M columns of a PCA layer's weights w.
+Letters: H heads, k inputs of a PCA layer's weights w.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from headdiv.companion.report.groups import place_name
 from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import DataError
-from headdiv.core.settings import nearest
 from headdiv.methods.deacon import collected_moments, pca_layers
 from headdiv.nn.records import record_heads
 
@@ -40,14 +39,8 @@ def available_runs(
 ) -> list[RunConfig]:
     """The runs of a profile whose trained model is on this machine, in the profile's order; equal trainings once.
 
-    Args:
-        profile: name, or path of a YAML file.
-        experiment: ``<paper>/<task>``; any where left out, as with the other two.
-        variant: of the experiment.
-        seed: of the run.
-
     Raises:
-        ConfigError: no such profile, or it has no such run.
+        ConfigError: no such profile, or it has no run with these names.
     """
     configs = {config.hash: config for config in reversed(Runs(profile).of(experiment, variant, seed))}
     return [config for config in reversed(configs.values()) if is_shipped(config) or _is_trained(config)]
@@ -105,13 +98,9 @@ class View:
         return self.run.task.example_batch(self.run, self.text, self.other)
 
     @cached_property
-    def maps(self) -> dict[str, AttentionMap]:
-        """Of every module, from one forward pass."""
-        return maps_of(self.run, self.batch)
-
     def attention(self) -> AttentionMap:
         """Of all heads of the module."""
-        return self.maps[self.place]
+        return maps_of(self.run, self.batch)[self.place]
 
 
 def view_of(
@@ -125,7 +114,7 @@ def view_of(
     if text is None:
         text, second, _ = run.task.example_texts(run, 1)[0]
         other = second if other is None else other
-    return View(run, text, other, list(heads_of(run.model))[-1] if place is None else place, head)
+    return View(run, text, other, place or list(heads_of(run.model))[-1], head)
 
 
 # ---- how alike the heads are
@@ -154,10 +143,8 @@ def similarity(view: View, measure: str = "cosine") -> np.ndarray:
     Of few words CKA is near 1 for any heads: it is about K / T between independent ones of width K on T words.
 
     Raises:
-        DataError: no such measure, or a text without words.
+        DataError: a text without words.
     """
-    if measure not in MEASURES:
-        raise DataError(f"measure {measure!r} is not known{nearest(measure, list(MEASURES))}")
     run, batch = view.run, view.batch
     with record_heads(run.model) as records:
         run.model(batch)
@@ -169,14 +156,15 @@ def similarity(view: View, measure: str = "cosine") -> np.ndarray:
     return 1 - values if measure == "js" else values
 
 
-def clustered(similarity: np.ndarray) -> np.ndarray:
-    """Average linkage of heads with the distance 1 − similarity: (H, H) -> (H − 1, 4), as scipy has it.
+def nearest_first(similarity: np.ndarray) -> list[int]:
+    """An order of heads in which those that are most alike are neighbours: (H, H) -> H numbers from 0.
 
-    Neighbours in the tree's order are as alike as the tree allows (`optimal_ordering`).
+    That of the leaves of a tree of average linkage with the distance 1 − similarity, as near as the tree allows.
     """
     distances = 1 - (similarity + similarity.T) / 2
     np.fill_diagonal(distances, 0)  # of a head that never changes it is not
-    return hierarchy.linkage(squareform(np.maximum(distances, 0)), "average", optimal_ordering=True)
+    tree = hierarchy.linkage(squareform(np.maximum(distances, 0)), "average", optimal_ordering=True)
+    return hierarchy.leaves_list(tree).tolist()
 
 
 # ---- what a head is for
