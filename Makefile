@@ -17,7 +17,7 @@ LOCK_ALSO := aiohttp appnope 'soupsieve<3'
 TORCH ?= $(shell sed -n 's/^torch==//p' requirements.lock)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo reproduce test test-slow torture mutants lint format lab lock clean
+.PHONY: help venv demo reproduce test test-slow mutants lint format lab lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
@@ -45,9 +45,6 @@ test: $(STAMP) ## run the tests, without the slow ones
 
 test-slow: $(STAMP) ## run the slow tests
 	$(BIN)/pytest -n 2 --dist loadfile -m slow
-
-torture: $(STAMP) ## kill headdiv, damage its files, fill its disk (TORTURE=--slice: a tenth of it)
-	$(BIN)/python tests/torture/torture.py $(TORTURE)
 
 mutants: $(STAMP) ## put small faults into the code: a test must notice each
 	$(BIN)/python tests/mutants.py

@@ -14,7 +14,7 @@ min_version("9.0")
 
 try:
     pipeline.check_config(config)
-    PLAN = pipeline.load_plan(config.get("profile", "quick"))
+    PLAN = pipeline.make_plan(config.get("profile", "quick"))
 except HeaddivError as error:
     raise WorkflowError(str(error)) from None
 
@@ -83,7 +83,7 @@ rule tune:
         decisive=lambda w: PLAN.tuned[f"{w.paper}/{w.task}"][w.variant],
         profile=PLAN.profile,
     shell:
-        f"{ON_GPU}python -m headdiv -v tune {{wildcards.paper}}/{{wildcards.task}} --arm {{wildcards.variant}}"
+        f"{ON_GPU}python -m headdiv tune {{wildcards.paper}}/{{wildcards.task}} --arm {{wildcards.variant}}"
         " --profile {params.profile:q} > {log:q} 2>&1"
 
 
@@ -109,7 +109,7 @@ rule run:
     resources:
         gpu=config.get("gpu", PLAN.gpu),
     params:
-        config=lambda w: PLAN.decisive(f"{w.paper}/{w.task}", w.variant, int(w.seed)),
+        config=lambda w: PLAN.runs[f"{w.paper}/{w.task}"][w.variant, int(w.seed)],
         code=lambda w: pipeline.notebook_code(pipeline.run_notebook(f"{w.paper}/{w.task}")),
         parameters=lambda w: PLAN.parameters(
             experiment=f"{w.paper}/{w.task}", variant=w.variant, seed=int(w.seed)
@@ -135,11 +135,11 @@ rule importance:
     resources:
         gpu=config.get("gpu", PLAN.gpu),
     params:
-        config=lambda w: PLAN.decisive(f"{w.paper}/{w.task}", w.variant, int(w.seed)),
+        config=lambda w: PLAN.runs[f"{w.paper}/{w.task}"][w.variant, int(w.seed)],
         steps=lambda w: PLAN.pruned[f"{w.paper}/{w.task}"],  # read from the profile; another number makes it anew
         profile=PLAN.profile,
     shell:
-        f"{ON_GPU}python -m headdiv -v importance {{wildcards.paper}}/{{wildcards.task}} {{wildcards.variant}}"
+        f"{ON_GPU}python -m headdiv importance {{wildcards.paper}}/{{wildcards.task}} {{wildcards.variant}}"
         " --seed {wildcards.seed} --profile {params.profile:q} > {log:q} 2>&1"
 
 
@@ -152,9 +152,7 @@ for paper in PLAN.papers:
         input:
             PLAN.drawn_from(paper),
         output:
-            [f"{RESULTS}/tables/{table}.csv" for table in PLAN.tables_of(paper)],
-            [f"{RESULTS}/tables/{table}.md" for table in PLAN.tables_of(paper)],
-            [f"{RESULTS}/figures/{figure}.svg" for figure in PLAN.figures_of(paper)],
+            PLAN.drawn(paper),
         log:
             f"{LOGS}/draw/{paper}.log",
         localrule: True
@@ -162,10 +160,10 @@ for paper in PLAN.papers:
             "environment.yml"
         params:
             paper=paper,
-            content=PLAN.contents[paper],
+            content=PLAN.papers[paper],
             profile=PLAN.profile,
         shell:
-            "python -m headdiv -v draw {params.paper} --profile {params.profile:q} > {log:q} 2>&1"
+            "python -m headdiv draw {params.paper} --profile {params.profile:q} > {log:q} 2>&1"
 
 
 # One for each paper, from its own tables and figures; the explorer's, of the profile's first trained run; and those
@@ -205,7 +203,7 @@ rule report:
         folder=lambda w, output: Path(output[0]).parent,
         profile=PLAN.profile,
     shell:
-        "python -m headdiv -v report {params.folder:q} --profile {params.profile:q} > {log:q} 2>&1"
+        "python -m headdiv report {params.folder:q} --profile {params.profile:q} > {log:q} 2>&1"
 
 
 onstart:

@@ -8,9 +8,7 @@ import re
 from pathlib import Path
 
 from headdiv.core.errors import ConfigError
-from headdiv.core.files import write_text
 
-OWNER = "profile.txt"  # in a profile's results: its file, where that is not config/<name>.yaml
 NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # of a profile: a folder, part of addresses and of commands
 
 
@@ -52,7 +50,7 @@ def results(profile: str) -> Path:
     """Metrics, tables and figures of a profile, given by name or as a path: ``results/<its file's name>``.
 
     Raises:
-        ConfigError: the folder holds the results of another profile of this name, or the name is none (`NAME`).
+        ConfigError: its name is none (`NAME`), or that of another file in ``config``, whose results lie there.
     """
     file = profile_file(profile)
     if not NAME.fullmatch(file.stem):
@@ -60,55 +58,21 @@ def results(profile: str) -> Path:
             f"{file}: a profile's name is made of letters (a to z), digits, '.', '_' and '-', without a dot in front; "
             f"found {file.stem!r}"
         )
-    folder = home() / "results" / file.stem
-    owner = home() / "config" / f"{file.stem}.yaml"
-    if (named := _owner(folder)) and named.is_file():  # else it was moved
-        owner = named
-    if owner.is_file() and owner.resolve() != file.resolve():
-        raise ConfigError(f"{file}: {folder} holds the results of {owner}; give one of the two another name")
+    folder, namesake = home() / "results" / file.stem, home() / "config" / f"{file.stem}.yaml"
+    if namesake.is_file() and namesake.resolve() != file.resolve():
+        raise ConfigError(f"{file}: {folder} holds the results of {namesake}; give one of the two another name")
     return folder
 
 
 def profile_file(profile: str) -> Path:
     """The configuration of a profile, given by name (``quick``) or as a path (``my/own.yaml``).
 
-    A project without a folder ``config`` has the profiles of the package. A name that is not there may be that of
-    results whose profile was given as a path.
-
-    Raises:
-        ConfigError: it is, and the file that the results name is not there.
+    A project without a folder ``config`` has the profiles of the package.
     """
     if profile.endswith((".yaml", ".yml")):
         return Path(profile)
     own = home() / "config"
-    file = (own if own.is_dir() else shipped() / "config") / f"{profile}.yaml"
-    if not file.is_file() and (named := _owner(folder := home() / "results" / profile)):
-        if not named.is_file():
-            raise ConfigError(
-                f"{folder / OWNER}: names {named}, which is not there; give the profile by its file's path"
-            )
-        return named
-    return file
-
-
-def note_owner(profile: str) -> None:
-    """Write the profile's file into the folder of its results where its name does not say which it is."""
-    file = profile_file(profile).resolve()
-    if file != home() / "config" / f"{file.stem}.yaml":
-        write_text(results(profile) / OWNER, f"{os.path.relpath(file, home())}\n")
-
-
-def _owner(folder: Path) -> Path | None:
-    """The profile's file that a folder of results names; None where it names none."""
-    if not (note := folder / OWNER).is_file():
-        return None
-    text = note.read_bytes().decode(errors="replace").strip()
-    if not (text.endswith((".yaml", ".yml")) and text.isprintable()):
-        raise ConfigError(
-            f"{note}: found {text[:80]!r}, expected the path of a profile's file; remove it, and the next "
-            "run of the profile that is recorded writes it anew"
-        )
-    return home() / text
+    return (own if own.is_dir() else shipped() / "config") / f"{profile}.yaml"
 
 
 def shipped() -> Path:

@@ -1,4 +1,4 @@
-"""What the Snakefile asks about a profile: files, captions, and what decides whether a run is still valid."""
+"""What the Snakefile asks about a profile: files, and what decides whether a run is still valid."""
 
 from __future__ import annotations
 
@@ -27,26 +27,18 @@ CONFIG = ("profile", "gpu")  # keys of Snakemake's --config
 
 
 @dataclass(frozen=True)
-class PlannedRun:
-    """A run: its variant and seed, and what changes when its result must be made anew."""
-
-    variant: str
-    seed: int
-    decisive: str
-
-
-@dataclass(frozen=True)
 class Plan:
     """A checked profile, seen from the pipeline. Paths are relative to the project's folder.
 
     Attributes:
         profile: as it was asked for, a name or a path; ``name``: that of its results.
         threads: CPU threads of each run; ``gpu``: its GPUs; ``ranks``: processes that train it together.
-        runs: by experiment.
-        tables: by the files' name without their endings; so are `figures`.
+        runs: by experiment, by variant and seed, what changes when a run's result must be made anew: a hash of its
+            training, its search and its further test sets.
         tuned: by experiment, by variant that is tuned: what changes when its choice must be made anew.
         pruned: by experiment whose runs' heads are masked, the steps of the curve.
-        papers: their names; ``contents``: what changes with a paper's file, the profile's plugins and its caution.
+        tables: by the files' name without their endings; so are `figures`.
+        papers: by name, what changes with a paper's file, the profile's plugins and its caution.
         notebooks: the companions that are of no paper.
     """
 
@@ -55,25 +47,20 @@ class Plan:
     threads: int
     gpu: int
     ranks: int
-    runs: dict[str, list[PlannedRun]]
+    runs: dict[str, dict[tuple[str, int], str]]
     tuned: dict[str, dict[str, str]]
     pruned: dict[str, int]
     tables: dict[str, Product]
     figures: dict[str, Product]
-    papers: list[str]
-    contents: dict[str, str]
+    papers: dict[str, str]
     notebooks: list[str]
-
-    def folder(self, experiment: str, run: PlannedRun) -> str:
-        """Where a run's results lie."""
-        return f"results/{self.name}/{experiment}/{run.variant}/seed{run.seed}"
 
     def results(self, experiments: Iterable[str], *files: str) -> list[str]:
         """These files of every run of these experiments; metrics where none is named."""
         return [
-            f"{self.folder(experiment, run)}/{file}"
+            f"results/{self.name}/{experiment}/{variant}/seed{seed}/{file}"
             for experiment in experiments
-            for run in self.runs[experiment]
+            for variant, seed in self.runs[experiment]
             for file in files or ["metrics.json"]
         ]
 
@@ -86,33 +73,32 @@ class Plan:
             if variant in (None, arm)
         ]
 
-    def tables_of(self, paper: str) -> dict[str, Product]:
-        """Its tables, by name."""
-        return of_paper(self.tables, paper)
-
-    def figures_of(self, paper: str) -> dict[str, Product]:
-        """Its figures, by name."""
-        return of_paper(self.figures, paper)
+    def made_of(self, paper: str) -> tuple[dict[str, Product], dict[str, Product]]:
+        """A paper's tables and figures, by name."""
+        return of_paper(self.tables, paper), of_paper(self.figures, paper)
 
     def drawn_from(self, paper: str) -> list[str]:
         """The files of runs and of tuning that its tables and figures are made from."""
-        products = (*self.tables_of(paper).values(), *self.figures_of(paper).values())
-        files = (self.choices(p.experiments) + self.results(p.experiments, "metrics.json", *p.reads) for p in products)
+        tables, figures = self.made_of(paper)
+        files = (
+            self.choices(product.experiments) + self.results(product.experiments, "metrics.json", *product.reads)
+            for product in (*tables.values(), *figures.values())
+        )
         return list(dict.fromkeys(chain.from_iterable(files)))
+
+    def drawn(self, paper: str, table_endings: tuple[str, ...] = ("csv", "md")) -> list[str]:
+        """The files of its tables and figures."""
+        tables, figures = self.made_of(paper)
+        folder = f"results/{self.name}"
+        files = [f"{folder}/tables/{table}.{ending}" for ending in table_endings for table in tables]
+        return files + [f"{folder}/figures/{figure}.svg" for figure in figures]
 
     def companion(self, name: str) -> list[str]:
         """What a companion shows: its paper's tables and figures; the explorer the profile's runs; another one all."""
         if name == EXPLORER:
             return self.results(self.runs)
-        return [
-            f"results/{self.name}/{kind}/{made}.{ending}"
-            for paper in ([name] if name in self.papers else self.papers)
-            for kind, ending, products in (
-                ("tables", "md", self.tables_of(paper)),
-                ("figures", "svg", self.figures_of(paper)),
-            )
-            for made in products
-        ]
+        papers = [name] if name in self.papers else self.papers
+        return list(chain.from_iterable(self.drawn(paper, ("md",)) for paper in papers))
 
     def parameters(self, **more: str | int) -> str:
         """Parameters of a notebook, as JSON."""
@@ -129,21 +115,16 @@ class Plan:
             f"tee {log} && "
         )
 
-    def decisive(self, experiment: str, variant: str, seed: int) -> str:
-        """Changes when a run's result must be made anew: hash of training, of the search and of further test sets."""
-        return next(run.decisive for run in self.runs[experiment] if (run.variant, run.seed) == (variant, seed))
-
 
 def make_plan(profile: str) -> Plan:
     """Check a profile and plan it.
 
     Raises:
-        ConfigError: the profile is wrong.
+        ConfigError: the profile is wrong, or its results would lie among another profile's.
         DataError: files of one's own are not there.
     """
+    paths.results(profile)
     known = Runs(profile)
-    configs = known.planned()
-    runs: dict[str, list[PlannedRun]] = {name: [] for name in known.experiments()}
     # What decides a choice decides the runs that have it, so that a plan is the same before and after tuning.
     tuned = {
         experiment: {
@@ -151,52 +132,36 @@ def make_plan(profile: str) -> Plan:
         }
         for experiment, arms in known.arms.items()
     }
-    for config in configs:
-        name = run_name(config)
-        if arm := tuned.get(config.experiment, {}).get(config.variant):
-            name = f"{arm} {config.seed}"
-        decides = [name, config.decode.model_dump(mode="json")]
+    runs: dict[str, dict[tuple[str, int], str]] = {name: {} for name in known.experiments()}
+    for config in known.planned():
+        arm = tuned.get(config.experiment, {}).get(config.variant)
+        decides = [f"{arm} {config.seed}" if arm else run_name(config), config.decode.model_dump(mode="json")]
         if further_tests := config.data.scored_besides():
             decides.append(further_tests)
-        runs[config.experiment].append(PlannedRun(config.variant, config.seed, short_hash(decides)))
+        runs[config.experiment][config.variant, config.seed] = short_hash(decides)
     tables, figures = products(known)
-    papers = {name: load_paper(name) for name in known.papers()}
     # What tables and figures show besides their paper's file and runs: code of one's own, and what caution leaves out.
     besides = [checksum(paths.home() / plugin) for plugin in known.profile.plugins]
     if known.profile.cautious:
         besides.append("cautious")
+    papers = {}
+    for name in known.papers():
+        content = load_paper(name).model_dump(mode="json")
+        papers[name] = short_hash([content, *besides] if besides else content)
     return Plan(
         profile=profile,
         name=known.name,
-        **{key: getattr(known.profile, key) for key in ("threads", "gpu", "ranks")},
+        threads=known.profile.threads,
+        gpu=known.profile.gpu,
+        ranks=known.profile.ranks,
         runs=runs,
         tuned=tuned,
         pruned=known.pruned(),
         tables=tables,
         figures=figures,
-        papers=list(papers),
-        contents={
-            name: short_hash([content, *besides] if besides else content)
-            for name, content in ((name, paper.model_dump(mode="json")) for name, paper in papers.items())
-        },
+        papers=papers,
         notebooks=[EXPLORER, *known.profile.notebooks],
     )
-
-
-def load_plan(profile: str) -> Plan:
-    """The plan of a profile whose results are its own and whose experiments all have a notebook.
-
-    Raises:
-        ConfigError: the profile is wrong, or its results would lie among another profile's.
-        DataError: files of one's own or a notebook are not there.
-    """
-    paths.results(profile)
-    plan = make_plan(profile)
-    for experiment in plan.runs:
-        notebook_code(run_notebook(experiment))
-    for name in Runs(profile).profile.notebooks:
-        notebook_code(f"notebooks/{name}.ipynb")
-    return plan
 
 
 def run_notebook(experiment: str) -> str:

@@ -7,7 +7,6 @@ key.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
@@ -76,18 +75,6 @@ def check(model: type[Checked], value: Any, at: Place = (), source: Source | Non
             key, _, what = what.partition(": ")
             loc = (*loc, key)
         raise config_error((*at, *loc), what, source) from None
-
-
-def refuse_infinite(value: Any, at: Place = ()) -> None:
-    """Raise a ValueError, as validators do, where a number in plain data, at any depth, is infinite or NaN."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
-    for key, one in inner:
-        if isinstance(one, float):
-            if not math.isfinite(one):
-                where = ".".join(map(str, (*at, key)))
-                raise ValueError(f"{where}: input should be a finite number, found {one!r}")
-        elif isinstance(one, dict | list | tuple):
-            refuse_infinite(one, (*at, key))
 
 
 def refuse_unread(settings: BaseModel, keys: Iterable[str], why: str, at: Place, source: Source | None) -> None:

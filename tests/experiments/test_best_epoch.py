@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from headdiv.companion.experiments import evaluation, running
 from headdiv.companion.experiments.evaluation import evaluate, fit_temperature
 from headdiv.companion.experiments.results import record
+from headdiv.companion.experiments.run_result import read_outputs
 from headdiv.companion.experiments.running import averaged_run, best_run, load_run, run_folder, train
-from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.tasks import TASKS, seq2seq
 from headdiv.core.errors import ConfigError, DamageError
 from headdiv.core.files import read_json
@@ -135,15 +135,6 @@ def test_more_epochs_cannot_be_averaged_than_there_are():
         check(TrainerConfig, {"epochs": 4, "average": 5})
 
 
-def test_nothing_is_searched_again_where_the_last_epoch_is_the_best(project, monkeypatch):
-    losses(monkeypatch, 6.0, 5.0)
-    run, searched = train(project.config("direct-8")), searches(monkeypatch)
-    scores = evaluate(run)["scores"]
-    assert len(searched) == 1
-    assert scores["bleu_best"]["value"] == scores["bleu"]["value"]
-    assert scores["best_epoch"]["value"] == 2
-
-
 def test_a_damaged_best_epoch_is_noticed_and_trained_again(project, second, caplog):
     path, expected = second.folder / BEST, tensors(second.folder / BEST)
     path.write_bytes(path.read_bytes()[:-8])
@@ -173,7 +164,7 @@ def test_it_stops_and_the_best_epoch_is_evaluated(project, stopped, monkeypatch)
     for loaded in (stopped, load_run(stopped.config)):
         for mine, its in zip(loaded.model.parameters(), ended.model.parameters(), strict=True):
             assert torch.equal(mine, its)
-    assert best_run(stopped) is stopped
+    assert best_run(stopped) is stopped  # so nothing is searched again below
     assert not (stopped.folder / "best").exists()
     searched = searches(monkeypatch)
     metrics, expected = evaluate(stopped), evaluate(ended)

@@ -16,14 +16,12 @@ from headdiv.companion.experiments.importance import (
     head_importance,
     importance_record,
     masked_loss,
-    masked_score,
     pruning_curve,
     pruning_order,
 )
 from headdiv.companion.models.batching import make_batch
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.sizes import DecodeConfig
-from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.core.errors import DataError
 from headdiv.methods.moa import MixtureAttention
@@ -128,7 +126,6 @@ def test_importance_is_the_change_of_the_loss_for_any_task(folder, task):
     after = held_out_loss(run, "valid")["nll"]
     (third,) = (each for each in found if (each.place, each.head) == ("decoder 1", 3))
     assert third.change == pytest.approx(after - before, abs=1e-6)
-    assert third.score is None
 
 
 def test_importance_beside_heads_that_are_gone(folder):
@@ -141,19 +138,6 @@ def test_importance_beside_heads_that_are_gone(folder):
         head_importance(run, gone=[("decoder 1", 5)])
 
 
-# ---- scores
-
-
-@pytest.mark.parametrize("task", SMALL)
-def test_a_score_is_the_tasks_own_and_nothing_that_is_kept_changes(folder, task):
-    run = untrained(small_config(task))
-    kept = TASKS[task].scores(run)
-    before = {path: path.read_bytes() for path in run.folder.iterdir()}
-    assert masked_score(run)["value"] == pytest.approx(kept[TASKS[task].test_score_name]["value"])
-    masked_score(run, {place: [0] * count for place, count in heads_of(run.model).items()})
-    assert {path: path.read_bytes() for path in run.folder.iterdir()} == before
-
-
 # ---- pruning
 
 
@@ -162,7 +146,7 @@ def test_the_order_is_measured_anew_at_half(monkeypatch):
     asked = []
     first = [HeadChange("encoder 1", head, change) for head, change in enumerate([0.4, -0.1, 0.2, 0.3], start=1)]
 
-    def measured(run, gone=(), with_score=False):
+    def measured(run, gone=()):
         asked.append(list(gone))
         return [HeadChange("encoder 1", 1, 0.1), HeadChange("encoder 1", 4, 0.9)]
 
@@ -180,7 +164,7 @@ def test_a_curve_goes_from_all_heads_to_none(folder):
     assert sorted(order) == [("decoder 1", head) for head in (1, 2, 3, 4)]
     curve = pruning_curve(run, order=order)
     assert [point.kept for point in curve] == [4, 3, 2, 1, 0]
-    assert curve[0] == Kept(4, masked_loss(run), masked_score(run)["value"])
+    assert curve[0] == Kept(4, masked_loss(run))
     assert curve[-1].loss == masked_loss(run, {"decoder 1": [0, 0, 0, 0]})
     assert curve[1].loss == masked_loss(run, masks_without(run.model, order[:1]))
     assert [point.kept for point in pruning_curve(run, steps=2, order=order)] == [4, 2, 0]
@@ -211,7 +195,5 @@ def test_the_record_holds_all_of_it_as_json(folder):
     assert [point["kept"] for point in record["curve"]] == [12, 6, 0]
     assert record["loss"]["value"] == record["curve"][0]["loss"] == masked_loss(run)
     assert record["loss"]["unit"] == "nats/answer"
-    assert record["score"]["name"] == "f1"
-    assert record["score"]["value"] == record["curve"][0]["score"]
     assert record["hash"] == run.folder.name
     assert math.isfinite(record["seconds"])

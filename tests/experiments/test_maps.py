@@ -8,38 +8,47 @@ from small_runs import small_config, untrained
 
 from headdiv.companion.experiments.attention_maps import attention_maps
 from headdiv.companion.tasks import TASKS
+from headdiv.core.errors import DataError
 from headdiv.nn.records import record_heads
 
 SOURCE = "The old dog sees a small cat."
 
 
-def check(maps):
+def maps_of(run, *texts):
+    """The maps, each of whose rows is a distribution over the keys."""
+    maps = attention_maps(run, *texts)
     for found in maps.values():
         heads, queries, keys = found.weights.shape
         assert (queries, keys) == (len(found.queries), len(found.keys))
         np.testing.assert_allclose(found.weights.sum(-1), np.ones((heads, queries)), atol=1e-5)
+    return maps
+
+
+def is_causal(found):
+    return not np.triu(found.weights, 1).any()
 
 
 def test_a_translation_is_shown_with_the_models_own_output(run):
-    maps = attention_maps(run, SOURCE)
-    check(maps)
-    assert list(maps) == ["encoder 1", "decoder 1", "cross 1"]
-    words = ["The", "old", "dog", "sees", "a", "small", "cat", ".", "</s>"]
-    known = run.corpus.source.words
-    assert maps["encoder 1"].queries == [word if word in known else "<unk>" for word in words]
-    assert maps["encoder 1"].queries == maps["encoder 1"].keys == maps["cross 1"].keys
-    assert maps["cross 1"].queries == maps["decoder 1"].queries == maps["decoder 1"].keys
-    shown = maps["decoder 1"].queries
-    assert shown[0] == "<s>"
-    assert " ".join(shown[1:]).replace(" .", ".") == TASKS["translation"].apply(run, SOURCE)
-    assert maps["encoder 1"].weights.shape[0] == 8
-    assert not np.triu(maps["decoder 1"].weights, 1).any()  # nothing later is seen
+    maps = maps_of(run, SOURCE)
+    encoder, decoder, cross = (maps[name] for name in ("encoder 1", "decoder 1", "cross 1"))
+    words, known = ["The", "old", "dog", "sees", "a", "small", "cat", ".", "</s>"], run.corpus.source.words
+    assert encoder.queries == encoder.keys == cross.keys == [word if word in known else "<unk>" for word in words]
+    assert cross.queries == decoder.queries == decoder.keys
+    assert decoder.queries[0] == "<s>"
+    assert " ".join(decoder.queries[1:]).replace(" .", ".") == TASKS["translation"].apply(run, SOURCE)
+    assert is_causal(decoder)
+    table = cross.head(8)
+    assert (list(table.index), list(table.columns)) == (cross.queries, cross.keys)
+    assert np.array_equal(table.to_numpy(), cross.weights[7])
+    for number in (0, 9):
+        with exactly(f"head {number}: the heads are 1 to 8"):
+            cross.head(number)
 
 
 def test_weights_are_the_models(run):
     """Those of a pair of the corpus, given as text."""
     source, target = run.corpus.test.text[0]
-    maps = attention_maps(run, source, target)
+    maps = maps_of(run, source, target)
     batch = next(TASKS["translation"].held_out(run.corpus, "test", run.config))
     with torch.no_grad(), record_heads(run.model) as records:
         run.model(batch)
@@ -49,70 +58,41 @@ def test_weights_are_the_models(run):
         window = int((sides[0].sentences == at).any(1).nonzero())
         queries, keys = ((side.sentences[window] == at).nonzero().flatten() for side in sides)
         expected = record.weights[window][:, queries][:, :, keys]
-        found = maps[f"{record.spec.kind} {record.spec.layer + 1}"].weights
-        np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
-
-
-def test_one_head_is_a_table(run):
-    found = attention_maps(run, SOURCE)["cross 1"]
-    table = found.head(8)
-    assert list(table.index) == found.queries
-    assert list(table.columns) == found.keys
-    assert np.array_equal(table.to_numpy(), found.weights[7])
-    for number in (0, 9):
-        with exactly(f"head {number}: the heads are 1 to 8"):
-            found.head(number)
+        np.testing.assert_allclose(maps[record.spec.name].weights, expected.numpy(), atol=1e-5)
 
 
 def test_a_summary_is_cut_as_the_model_reads_it(folder):
-    run = untrained(small_config("summarisation"))
     document = " ".join(["dog"] * 40)
-    maps = attention_maps(run, document, document)
-    check(maps)
-    assert len(maps["encoder 1"].queries) == 25 + 1
-    assert len(maps["decoder 1"].queries) == 12 + 1
+    maps = maps_of(untrained(small_config("summarisation")), document, document)
+    assert (len(maps["encoder 1"].queries), len(maps["decoder 1"].queries)) == (25 + 1, 12 + 1)
 
 
 def test_a_question_and_its_passage(folder):
     run = untrained(small_config("qa"))
     asked = run.corpus.test.questions[0]
-    maps = attention_maps(run, asked.context, asked.question)
-    check(maps)
+    maps = maps_of(run, asked.context, asked.question)
     assert maps["cross 1"].keys[-1] == "</s>"
-    words = [run.corpus.vocabulary.words[i] for i in run.corpus.test.pairs.target[0]]
-    assert maps["decoder 1"].queries == words
-    assert np.triu(maps["decoder 1"].weights, 1).any()  # a passage is read as a whole
-    for texts, sentence in (
-        ([asked.context], "a passage without a question: give the question as the second text"),
-        ([asked.context, " "], "a question and a passage of at least one word each are needed"),
-    ):
-        with exactly(sentence):
+    assert maps["decoder 1"].queries == [run.corpus.vocabulary.words[i] for i in run.corpus.test.pairs.target[0]]
+    assert not is_causal(maps["decoder 1"])  # a passage is read as a whole
+    for texts in ([asked.context], [asked.context, " "]):
+        with pytest.raises(DataError, match="a question and a passage of at least one word each are needed"):
             attention_maps(run, *texts)
 
 
 @pytest.mark.parametrize("boundaries", [True, False])
 def test_a_language_model_reads_a_text_behind_a_mark(folder, boundaries):
     run = untrained(small_config("lm", data={"boundaries": boundaries}))
-    maps = attention_maps(run, "the dog\n")
-    check(maps)
-    assert list(maps) == ["decoder 1"]
-    labels = maps["decoder 1"].queries
-    assert labels[0] == "<|endoftext|>"
-    assert "".join(labels[1:]) == "the␣dog↵"
-    assert not np.triu(maps["decoder 1"].weights, 1).any()
-    assert len(attention_maps(run, "dog " * 100)["decoder 1"].keys) == 32  # as much as the context holds …
-    ends = [attention_maps(run, "dog " * 100 + last)["decoder 1"].keys[-1] for last in ("sees", "sleeps")]
-    assert ends[0] != ends[1]  # … of its end, as where it is continued
-    with exactly("a language model reads one text, found two"):
-        attention_maps(run, "the", "dog")
+    (found,) = maps_of(run, "the dog\n").values()
+    assert found.queries[0] == "<|endoftext|>"
+    assert "".join(found.queries[1:]) == "the␣dog↵"
+    assert is_causal(found)
+    ends = [maps_of(run, "dog " * 100 + last)["decoder 1"].keys for last in ("sees", "sleeps")]
+    assert [len(keys) for keys in ends] == [32, 32]  # as much as the context holds …
+    assert ends[0][-1] != ends[1][-1]  # … of its end, as where it is continued
 
 
 def test_a_masked_model_reads_blanks(folder):
     run = untrained(small_config("mlm"))
-    maps = attention_maps(run, "the [MASK] dog")
-    check(maps)
-    labels = maps["encoder 1"].queries
-    assert labels.count("[MASK]") == 1
-    assert "".join(labels[1:]) == "the[MASK]␣dog"
-    assert np.triu(maps["encoder 1"].weights, 1).any()
-    assert "[MASK]" not in attention_maps(run, "the dog")["encoder 1"].keys
+    found = maps_of(run, "the [MASK] dog")["encoder 1"]
+    assert "".join(found.queries[1:]) == "the[MASK]␣dog"
+    assert not is_causal(found)

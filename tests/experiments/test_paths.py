@@ -1,4 +1,4 @@
-"""Where a profile's results lie: in the project's folder, and nobody else's."""
+"""Where a profile's results lie: in the project's folder, and nobody else's; and what a project begins with."""
 
 import errno
 import re
@@ -10,72 +10,33 @@ from conftest import EXPERIMENT
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.profiles import run_config
-from headdiv.companion.experiments.results import record
 from headdiv.companion.project import write_project
 from headdiv.core.errors import ConfigError, StorageError
-from headdiv.core.files import read_json
 
 PAGE = re.compile(r"docs/[\w-]+\.md")
 
 
-def test_two_profiles_of_one_name_do_not_share_results(finished, tmp_path, monkeypatch):
-    home = finished.home
+def test_a_profile_outside_config_does_not_share_the_results_of_its_namesake(project, monkeypatch):
+    home = project.home
     monkeypatch.chdir(home)
-    metrics = read_json(paths.results("tiny") / EXPERIMENT / "baseline" / "seed1" / "metrics.json")
-    for folder in ("a", "b"):
-        (home / folder).mkdir()
-        for name in ("tiny", "own"):
-            shutil.copy(home / "config" / "tiny.yaml", home / folder / f"{name}.yaml")
-    with pytest.raises(ConfigError) as found:
+    (home / "a").mkdir()
+    for name in ("tiny", "own"):
+        shutil.copy(home / "config" / "tiny.yaml", home / "a" / f"{name}.yaml")
+    with pytest.raises(ConfigError) as error:
         run_config("a/tiny.yaml", EXPERIMENT, "baseline", 1)
-    assert str(found.value) == (
+    assert str(error.value) == (
         f"a/tiny.yaml: {home}/results/tiny holds the results of {home}/config/tiny.yaml; "
         "give one of the two another name"
     )
     assert paths.results("config/tiny.yaml") == paths.results("tiny") == home / "results" / "tiny"
-    record(metrics, "a/own.yaml")
-    assert paths.results(str(home / "a" / "own.yaml")) == home / "results" / "own"
-    with pytest.raises(ConfigError, match=r"b/own.yaml: .* holds the results of .*/a/own.yaml"):
-        record(metrics, "b/own.yaml")
-    (home / "a" / "own.yaml").unlink()  # moved
-    record(metrics, "b/own.yaml")
-    assert paths.results("b/own.yaml") == home / "results" / "own"
-
-
-def test_a_profile_with_the_other_ending_owns_its_results(finished, monkeypatch):
-    home = finished.home
-    monkeypatch.chdir(home)
-    metrics = read_json(paths.results("tiny") / EXPERIMENT / "baseline" / "seed1" / "metrics.json")
-    shutil.copy("config/tiny.yaml", "config/own.yml")
-    record(metrics, "config/own.yml")
-    assert paths.results("own") == paths.results("config/own.yml") == home / "results" / "own"
-    shutil.copy("config/tiny.yaml", "config/own.yaml")
-    with pytest.raises(ConfigError, match=r"config/own.yaml: .* holds the results of .*/config/own.yml; give one of"):
-        record(metrics, "own")
-    (home / "config" / "own.yml").unlink()
-    record(metrics, "own")
-
-
-def test_no_name_of_a_profile_leads_out_of_the_project(finished, monkeypatch):
-    home, outside = finished.home, finished.home.parent
-    metrics = read_json(paths.results("tiny") / EXPERIMENT / "baseline" / "seed1" / "metrics.json")
-    monkeypatch.chdir(home)
-    shutil.copy(home / "config" / "tiny.yaml", outside / "x.yaml")
-    before = sorted(outside.iterdir())
-    assert record(metrics, "../../x") == home / "results" / "x" / EXPERIMENT / "baseline" / "seed1" / "metrics.json"
-    with pytest.raises(ConfigError, match="without a dot in front"):
-        record(metrics, "..")
-    assert sorted(outside.iterdir()) == before
+    for profile in ("a/own.yaml", str(home / "a" / "own.yaml"), "../../a/own.yaml"):
+        assert paths.results(profile) == home / "results" / "own"
 
 
 @pytest.mark.parametrize("name", ["50% a#b", "my runs", "größe", "a?b", ".hidden", ".."])
 def test_a_name_that_would_break_links_and_commands_is_refused(folder, name):
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError, match=r"a profile's name is made of letters .* found"):
         paths.results(f"config/{name}.yaml")
-    assert str(found.value) == (
-        f"config/{name}.yaml: a profile's name is made of letters (a to z), digits, '.', '_' and '-', "
-        f"without a dot in front; found {name!r}"
-    )
     assert paths.results("config/a-B_2.30.yaml") == folder / "results" / "a-B_2.30"
 
 

@@ -10,17 +10,13 @@ from pathlib import Path
 
 import pytest
 from conftest import EXPERIMENT
-from reported import EXPERIMENTS, write_profile
 from tracked import ROOT, git_files
 
 from headdiv.companion import pipeline
 from headdiv.companion.experiments.profile_file import Profile
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import metrics_path
-from headdiv.companion.pipeline import check_config, load_plan, make_plan, notebook_code
+from headdiv.companion.pipeline import check_config, make_plan, notebook_code
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.methods.base import Method
-from headdiv.methods.registry import register
 
 NOTEBOOK = "notebooks/runs/deacon_translation.ipynb"
 
@@ -36,24 +32,17 @@ def test_a_plan_lists_files(planned):
     planned.write_profile("tiny", {"seeds": [1, 7], "threads": 2, "gpu": 1})
     plan = make_plan("tiny")
     assert (plan.name, plan.threads, plan.gpu, list(plan.papers)) == ("tiny", 2, 1, ["deacon"])
-    assert (list(plan.tables), list(plan.figures)) == (
-        ["deacon_translation"], ["deacon_translation_curves", "deacon_table3", "deacon_figure6"]
-    )  # fmt: skip
     folder = "results/tiny/deacon/translation"
     runs = [f"{folder}/{variant}/seed{seed}" for variant in ("baseline", "direct-8") for seed in (1, 7)]
-    assert plan.drawn_from("deacon") == [f"{run}/metrics.json" for run in runs]
-    assert plan.companion("deacon") == [
-        f"results/tiny/{file}"
-        for file in (
-            "tables/deacon_translation.md", "figures/deacon_translation_curves.svg", "figures/deacon_table3.svg",
-            "figures/deacon_figure6.svg"
-        )
-    ]  # fmt: skip
-    assert plan.companion("explore") == [f"{run}/metrics.json" for run in runs]
-    assert json.loads(plan.parameters(variant="direct-8", seed=7)) == {
-        "profile": "tiny", "variant": "direct-8", "seed": 7
-    }  # fmt: skip
-    assert plan.threads == 2
+    assert plan.drawn_from("deacon") == plan.companion("explore") == [f"{run}/metrics.json" for run in runs]
+    table, *figures = (
+        "tables/deacon_translation.md", "figures/deacon_translation_curves.svg", "figures/deacon_table3.svg",
+        "figures/deacon_figure6.svg"
+    )  # fmt: skip
+    assert plan.companion("deacon") == [f"results/tiny/{file}" for file in (table, *figures)]
+    assert plan.drawn("deacon") == [f"results/tiny/{file}" for file in (f"{table[:-2]}csv", table, *figures)]
+    parameters = {"profile": "tiny", "variant": "direct-8", "seed": 7}
+    assert json.loads(plan.parameters(variant="direct-8", seed=7)) == parameters
 
 
 def test_ranks_train_before_the_notebook(planned):
@@ -68,27 +57,6 @@ def test_ranks_train_before_the_notebook(planned):
         make_plan("tiny")
 
 
-def test_a_plan_of_all_tasks(planned):
-    write_profile(planned, "all", seeds=[1])
-    plan = make_plan("all")
-    assert {name: table.experiments for name, table in plan.tables.items()} == {
-        "deacon_translation": ["deacon/translation"],
-        "deacon_summarisation": ["deacon/summarisation"],
-        "deacon_qa": ["deacon/qa"],
-        "deacon_sources": ["deacon/lm"],
-        "deacon_lm": ["deacon/lm"],
-    }
-    assert {name: figure.experiments for name, figure in plan.figures.items()} == {
-        **{f"deacon_{figure}": ["deacon/translation"] for figure in ("table3", "figure6")},
-        **{f"deacon_{task}_curves": [f"deacon/{task}"] for task in EXPERIMENTS},
-    }
-    assert all(product.caption for product in (*plan.tables.values(), *plan.figures.values()))
-    for task in EXPERIMENTS:
-        listed = [planned.home / path for path in plan.results([f"deacon/{task}"])]
-        assert listed == [metrics_path("all", f"deacon/{task}", run.variant, 1) for run in plan.runs[f"deacon/{task}"]]
-        assert len(listed) == 8  # the paper's seven and one more
-
-
 def test_a_table_that_compares_outputs_needs_them(planned):
     shutil.copy(ROOT / "config" / "headtohead-small.yaml", planned.home / "config")
     plan = make_plan("headtohead-small")
@@ -100,11 +68,11 @@ def test_a_table_that_compares_outputs_needs_them(planned):
 
 
 def test_a_profile_that_has_changed_is_planned_anew(planned):
-    before = load_plan("tiny")
+    before = make_plan("tiny")
     planned.write_profile("tiny", {"threads": 3})
-    assert (before.threads, load_plan("tiny").threads) == (1, 3)
+    assert (before.threads, make_plan("tiny").threads) == (1, 3)
     planned.write_profile("tiny")
-    assert load_plan("tiny") == before
+    assert make_plan("tiny") == before
 
 
 def test_plugins_and_caution_decide_what_is_drawn_and_no_run(planned):
@@ -113,17 +81,8 @@ def test_plugins_and_caution_decide_what_is_drawn_and_no_run(planned):
         plugin.write_text(code)
         planned.write_profile("tiny", top)
         plans.append(make_plan("tiny"))
-    assert len({plan.contents["deacon"] for plan in plans}) == len(plans)
+    assert len({plan.papers["deacon"] for plan in plans}) == len(plans)
     assert all(plan.runs == plans[0].runs for plan in plans)
-
-
-@pytest.mark.usefixtures("own_methods")
-def test_a_method_that_is_registered_later_is_known_then(planned):
-    planned.write_profile("tiny", define={"mine": {"name": "own"}}, variants=["mine"])
-    with pytest.raises(ConfigError, match="unknown method 'own'"):
-        make_plan("tiny")
-    register(type("Own", (Method,), {}), "own")
-    assert [run.variant for run in make_plan("tiny").runs[EXPERIMENT]] == ["mine"]
 
 
 @pytest.mark.usefixtures("own_methods")
@@ -136,7 +95,7 @@ def test_a_changed_method_of_ones_own_is_another_run(planned, monkeypatch):
         linecache.cache[cell] = (len(code), None, code.splitlines(keepends=True), cell)
         exec(compile(code, cell, "exec"), {"__name__": "notebook"})
         planned.write_profile("tiny", define=define, variants=["baseline", "mine", "both"])
-        return {run.variant: run.decisive for run in make_plan("tiny").runs[EXPERIMENT] if run.seed == 1}
+        return {variant: decides for (variant, _), decides in make_plan("tiny").runs[EXPERIMENT].items()}
 
     both = {"name": "combined", "methods": [{"name": "own"}, {"name": "drop-head"}]}
     define = {"mine": {"name": "own"}, "both": both}
@@ -152,7 +111,7 @@ def test_a_changed_method_of_ones_own_is_another_run(planned, monkeypatch):
 def test_an_experiment_without_a_notebook_is_named(planned):
     (planned.home / NOTEBOOK).unlink()
     with pytest.raises(DataError, match=f"{NOTEBOOK}: no such notebook"):
-        load_plan("tiny")
+        notebook_code(NOTEBOOK)
 
 
 # ---- what decides a run
@@ -160,16 +119,23 @@ def test_an_experiment_without_a_notebook_is_named(planned):
 
 def decisive(planned, **sections):
     planned.write_profile("tiny", **sections)
-    return make_plan("tiny").decisive(EXPERIMENT, "direct-8", 1)
+    return make_plan("tiny").runs[EXPERIMENT]["direct-8", 1]
 
 
 def test_what_decides_a_result_is_the_configuration_of_its_training_and_search(planned):
     base = decisive(planned)
     public = {"name": "multi30k", "test": "test_2016_flickr", "held_out": 500}
-    assert decisive(planned) == base
     assert decisive(planned, train={"checkpoint_seconds": 7.0}) == base
     assert decisive(planned, variants=["direct-8"]) == base
+    for name in ("a.en", "a.de"):
+        (planned.home / name).write_text("One.\nTwo.\nThree.\n")
+    files = {split: {"en": "a.en", "de": "a.de"} for split in ("train", "valid", "test")}
+    own = {"name": "own", "files": files, "held_out": 500}
+    with_own_files = decisive(planned, data=own)
+    (planned.home / "a.de").write_text("One.\nTwo.\nFour.\n")
     changed = [
+        with_own_files,
+        decisive(planned, data=own),
         decisive(planned, train={"epochs": 3}),
         decisive(planned, decode={"beam": 3}),
         decisive(planned, data={"examples": 61}),
@@ -178,7 +144,7 @@ def test_what_decides_a_result_is_the_configuration_of_its_training_and_search(p
         decisive(planned, data=public),
         decisive(planned, data={**public, "more_tests": ["test_2017_flickr"]}),
     ]
-    assert len({base, *changed}) == 8
+    assert len({base, *changed}) == 10
 
 
 def test_prose_of_a_notebook_does_not_count_and_code_does(planned):
@@ -211,16 +177,6 @@ def test_a_mistake_in_the_configuration_of_snakemake_is_named(config, sentence):
     check_config({"profile": "multi30k", "gpu": 1})
     with pytest.raises(ConfigError, match=sentence):
         check_config(config)
-
-
-def test_a_change_of_ones_own_files_decides_too(planned):
-    for name in ("a.en", "a.de"):
-        (planned.home / name).write_text("One.\nTwo.\nThree.\n")
-    split = {"en": "a.en", "de": "a.de"}
-    own = {"name": "own", "files": dict.fromkeys(("train", "valid", "test"), split), "held_out": 500}
-    before = decisive(planned, data=own)
-    (planned.home / "a.de").write_text("One.\nTwo.\nFour.\n")
-    assert make_plan("tiny").decisive(EXPERIMENT, "direct-8", 1) != before
 
 
 def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):

@@ -14,8 +14,8 @@ from headdiv.companion import pipeline
 from headdiv.companion.command_line import cli
 from headdiv.companion.data import cache
 from headdiv.companion.experiments import tuning
+from headdiv.companion.experiments.checking import of_other_content, outdated
 from headdiv.companion.experiments.evaluation import evaluate
-from headdiv.companion.experiments.outdated import of_other_content, outdated
 from headdiv.companion.experiments.profiles import Runs, run_config
 from headdiv.companion.experiments.results import record, stored
 from headdiv.companion.experiments.run_result import metrics_path
@@ -212,7 +212,7 @@ def test_a_plan_tunes_before_it_trains_and_runs_have_the_choice_as_if_it_were_wr
         assert run_config("tiny", EXPERIMENT, arm, 1).hash == by_hand.hash
     untuned.write_profile(train={"epochs": 4}, tune=TUNE | {"rungs": [2, 3]})
     again = pipeline.make_plan("tiny")
-    assert again.decisive(EXPERIMENT, "baseline", 1) != planned.decisive(EXPERIMENT, "baseline", 1)
+    assert again.runs[EXPERIMENT]["baseline", 1] != planned.runs[EXPERIMENT]["baseline", 1]
 
 
 def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(untuned):

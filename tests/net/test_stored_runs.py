@@ -11,10 +11,10 @@ from pins import in_lines, pinned
 from tracked import ROOT, git_files
 
 from headdiv.companion.data.cache import PREPARATION, content_key
+from headdiv.companion.experiments.checking import of_other_content, outdated, outdated_among
 from headdiv.companion.experiments.importance import ImportanceResult
-from headdiv.companion.experiments.outdated import of_other_content, outdated, outdated_among
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.stored_outputs import read_outputs
+from headdiv.companion.experiments.run_result import read_outputs
 from headdiv.companion.tasks.run_config import OF_NO_EFFECT, RECIPE, run_name
 from headdiv.core.files import checksum, read_json, short_hash
 

@@ -15,8 +15,8 @@ from test_repository import code_cells
 
 from headdiv.analysis.masking import heads_of
 from headdiv.companion import paths
-from headdiv.companion.analysis.attention_maps import AttentionMap
 from headdiv.companion.experiments import shipped
+from headdiv.companion.experiments.attention_maps import AttentionMap
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.shipped import load_shipped, ship
 from headdiv.companion.report import explorer, explorer_panels

@@ -19,9 +19,8 @@ from headdiv.companion.data.corpora.seq2seq import load_translation
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import RunResult, metrics_path
+from headdiv.companion.experiments.run_result import OUTPUTS, RunResult, StoredOutputs, metrics_path, write_outputs
 from headdiv.companion.experiments.running import load_run
-from headdiv.companion.experiments.stored_outputs import FILE, StoredOutputs, write_outputs
 from headdiv.companion.report import figures, tables
 from headdiv.companion.report.formats import signed
 from headdiv.companion.report.headtohead import pareto_front
@@ -202,7 +201,7 @@ def test_the_bootstrap_is_of_stored_counts_seed_by_seed(with_outputs):
 
 
 def outputs_of(profile, variant):
-    return metrics_path(profile, TABLE, variant, 2).with_name(FILE)
+    return metrics_path(profile, TABLE, variant, 2).with_name(OUTPUTS)
 
 
 def test_counts_of_another_run_are_refused(with_outputs):

@@ -9,8 +9,7 @@ from faulty import exactly
 from reported import metrics, put, renew, write_profile
 
 from headdiv.companion.experiments import results as store
-from headdiv.companion.experiments.run_result import metrics_path
-from headdiv.companion.experiments.stored_outputs import read_outputs
+from headdiv.companion.experiments.run_result import metrics_path, read_outputs
 from headdiv.companion.report import figures, tables
 from headdiv.companion.report.draw import draw_paper
 from headdiv.companion.report.result_tables import results_table

@@ -1,20 +1,15 @@
 """Stored importance of heads, its table, and the drawing of the loss against heads masked."""
 
-import sys
-
 import pytest
 from click.testing import CliRunner
 from conftest import EXPERIMENT
 from faulty import exactly
 from reported import metrics, write_profile
 
-from headdiv.companion.command_line import main
-from headdiv.companion.experiments import commands, running
-from headdiv.companion.experiments import importance as importance_module
+from headdiv.companion.command_line import cli
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.importance import (
     importance_path,
-    importance_table,
     record_importance,
     stored_importance,
 )
@@ -115,16 +110,6 @@ def test_importance_of_another_search_is_refused(profile, project):
         stored_importance(profile, EXPERIMENT)
 
 
-def test_a_table_for_the_terminal():
-    heads, curve = (part.splitlines() for part in importance_table(importance("baseline")).split("\n\n"))
-    assert "nats/token" in heads[0]
-    assert [line.split() for line in heads[1:]] == [
-        ["encoder", "1", "1", "+0.2500", "-1.50"],
-        ["cross", "1", "2", "-0.0010", "–"],
-    ]
-    assert [line.split()[::2] for line in curve[1:]] == [["12", "30.00"], ["6", "20.00"], ["0", "0.00"]]
-
-
 # ---- the loss
 
 
@@ -190,30 +175,21 @@ def test_a_profile_plans_the_pruning_that_it_asks_for(profile, project):
 # ---- the command
 
 
-def test_the_command_records_a_trained_run(finished, monkeypatch, capsys):
-    monkeypatch.setattr(
-        sys, "argv", ["headdiv", "importance", EXPERIMENT, "direct-8", "--profile", "tiny", "--steps", "2"]
-    )
-    main()
-    out = capsys.readouterr().out.splitlines()
+@pytest.mark.parametrize(("top", "steps"), [({}, 10), ({"pruning": 2}, 2)])
+def test_the_command_records_a_trained_run_in_the_profiles_steps(finished, top, steps):
+    finished.write_profile(**top)
+    result = CliRunner().invoke(cli, ["importance", EXPERIMENT, "direct-8", "--profile", "tiny"])
     path = importance_path("tiny", EXPERIMENT, "direct-8", 1)
-    assert out[-1] == str(path)
+    assert result.output.splitlines()[-1] == str(path)
     found = read_json(path)
     assert len(found["heads"]) == 24
-    assert [point["kept"] for point in found["curve"]] == [24, 12, 0]
+    assert len(found["curve"]) == steps + 1
+    assert [found["curve"][end]["kept"] for end in (0, -1)] == [24, 0]
     stored = read_json(path.with_name("metrics.json"))
     assert found["hash"] == stored["hash"]
-    bleu = {key: stored["scores"]["bleu"][key] for key in ("value", "signature")}
-    assert {key: found["score"][key] for key in bleu} == bleu | {"value": pytest.approx(bleu["value"])}
     assert found["loss"]["value"] == pytest.approx(stored["scores"]["validation_nll"]["value"])
     left, _ = figures.draw("deacon_pruning", "tiny").axes
-    assert list(lines(left, "-")[0].get_xdata()) == [0, 12, 24]
-    monkeypatch.setattr(sys, "argv", [*sys.argv, "--loss-alone"])
-    main()
-    alone = read_json(path)
-    assert alone["score"] is None
-    assert [point["loss"] for point in alone["curve"]] == [point["loss"] for point in found["curve"]]
-    assert {point["score"] for point in alone["curve"]} == {None}
+    assert list(lines(left, "-")[0].get_xdata()) == [24 - point["kept"] for point in found["curve"]]
 
 
 def test_a_curve_in_fewer_steps_than_the_profile_asks_for_is_refused(profile, project):
@@ -225,28 +201,3 @@ def test_a_curve_in_fewer_steps_than_the_profile_asks_for_is_refused(profile, pr
         DataError, match=r"a curve of 3 points, expected 13, as pruning: 12 of profile p .*`headdiv imp"
     ):
         stored_importance(profile, EXPERIMENT)
-
-
-@pytest.mark.parametrize(
-    ("pruning", "given", "measured"),
-    [
-        ("", [], (10, False, False)),
-        ("\n    pruning: 12", [], (12, False, True)),
-        ("\n    pruning: 12", ["--steps", "4", "--scores"], (4, True, False)),
-    ],
-)
-def test_the_command_measures_what_the_profile_asks_for(profile, project, monkeypatch, pruning, given, measured):
-    text = (project.home / "config" / "p.yaml").read_text()
-    project.write_config("p", text.replace("deacon/translation:", f"deacon/translation:{pruning}"))
-    asked = []
-
-    def record(run, *how):
-        asked.append(how)
-        return importance("baseline")
-
-    monkeypatch.setattr(running, "load_run", lambda config: config)
-    monkeypatch.setattr(importance_module, "importance_record", record)
-    arguments = [EXPERIMENT, "baseline", "--seed", "1", "--profile", profile, *given]
-    result = CliRunner().invoke(commands.importance, arguments)
-    assert result.exit_code == 0, result.output
-    assert asked == [measured]

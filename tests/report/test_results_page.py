@@ -11,7 +11,7 @@ from tracked import ROOT, git_files
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.experiments.stored_outputs import read_outputs
+from headdiv.companion.experiments.run_result import read_outputs
 from headdiv.companion.report.families import reported_difference
 from headdiv.companion.report.groups import judged_with
 from headdiv.companion.report.measures import MEASURES, mean_measure

@@ -3,12 +3,12 @@
 import pytest
 
 from headdiv.companion.data.corpora.seq2seq import load_translation
+from headdiv.companion.experiments.checking import rescore
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.rescoring import rescore
 from headdiv.companion.experiments.results import record
+from headdiv.companion.experiments.run_result import read_outputs
 from headdiv.companion.experiments.running import train
-from headdiv.companion.experiments.stored_outputs import read_outputs
 from headdiv.companion.tasks import TASKS, seq2seq
 from headdiv.companion.tasks.run_config import first_difference, run_name
 from headdiv.core.errors import ConfigError, DataError

@@ -2,13 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import torch
 
-from headdiv.companion.analysis.attention_maps import AttentionMap, maps_of_records
 from headdiv.companion.tasks.base import Run
+from headdiv.core.errors import DataError
 from headdiv.nn.records import record_heads
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """Attention weights of the heads of one module over the tokens of one example.
+
+    Attributes:
+        queries: N tokens that attend, including special tokens such as ``<s>``, as the model reads them.
+        keys: S tokens that are attended to.
+        weights: (H, N, S); a row of a head sums to 1.
+    """
+
+    queries: list[str]
+    keys: list[str]
+    weights: np.ndarray
+
+    def head(self, number: int) -> pd.DataFrame:
+        """The weights of one head, counted from 1: a row for each query, a column for each key.
+
+        Raises:
+            DataError: there is no such head.
+        """
+        if not 1 <= number <= len(self.weights):
+            raise DataError(f"head {number}: the heads are 1 to {len(self.weights)}")
+        return pd.DataFrame(self.weights[number - 1], index=self.queries, columns=self.keys)
 
 
 def attention_maps(run: Run, text: str, other: str | None = None) -> dict[str, AttentionMap]:
@@ -40,4 +68,9 @@ def maps_of(run: Run, batch: Any) -> dict[str, AttentionMap]:
         kind: [task.decode_token(run.corpus, kind, index) for index in words.tolist()]
         for kind, words in task.words(batch).items()
     }
-    return maps_of_records(records, tokens)
+    maps = {}
+    for record in records:
+        kind = record.spec.kind
+        weights = record.weights[0].float().cpu().numpy()  # (H, N, S), of the only window
+        maps[record.spec.name] = AttentionMap(tokens[kind], tokens["encoder" if kind == "cross" else kind], weights)
+    return maps

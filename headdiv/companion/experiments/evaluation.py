@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -43,22 +42,24 @@ def evaluate(run: Run) -> dict[str, Any]:
     Outputs (translations, summaries, answers) are kept beside the model, so that scoring again with the
     same search costs nothing, those of the best epoch's parameters in a folder of their own.
     """
-    record, config, last = run.record, run.config, run.point
-    task = run.task
-    scores, outputs = task.scores(run), task.outputs_file(run)
-    search = read_json(outputs).get("time") if outputs else None
-    scores, others = scores | loss_scores(run), task.further_tests(run)
+    record, config, task, last = run.record, run.config, run.task, run.point
+    scores = task.scores(run) | loss_scores(run)
+    others = task.further_tests(run)
     for name, other in others.items():
         scores |= named(task.compared_scores(other), name, name)
-    if best := best_run(run):
-        scores |= best_scores(run, best, scores)
-        others |= {BEST: best} if best is not run else {}
+    best = best_run(run)
+    scores |= best_scores(run, best, scores)
+    if best is not run:
+        others[BEST] = best
     if average := averaged_run(run):
         scores |= average_scores(average)
-        others |= {AVERAGE: average}
-    smoothing, simplest = config.train.label_smoothing, record["data"]["valid"]["unigram_nll"]
+        others[AVERAGE] = average
     which = "the last epoch's steps" if last is record["curve"][-1] else f"the steps of epoch {last['epoch']}"
-    noisy = f"mean over {which}, dropout {config.model.dropout}, label smoothing {smoothing}"
+    noisy = f"mean over {which}, dropout {config.model.dropout}, label smoothing {config.train.label_smoothing}"
+    simplest = record["data"]["valid"]["unigram_nll"]
+    files = {name: task.outputs_file(other) for name, other in ({"": run} | others).items()}
+    outputs = {name: str(path.relative_to(paths.home())) for name, path in files.items() if path}
+    search = read_json(files[""]).get("time") if files[""] else None
     metrics = {
         "format": FORMAT,
         **run.identity(),
@@ -72,8 +73,8 @@ def evaluate(run: Run) -> dict[str, Any]:
         },
         "curve": record["curve"],
         "heads": _heads(run),
-        "outputs": _relative(outputs),
-        "more_outputs": {name: path for name, one in others.items() if (path := _relative(task.outputs_file(one)))},
+        "outputs": outputs.pop("", None),
+        "more_outputs": outputs,
         "evaluated_epoch": last["epoch"],
         "cost": record["cost"] | ({"search": search} if search else {}),
         "data": record["data"],
@@ -91,7 +92,8 @@ def loss_scores(run: Run) -> dict[str, Score]:
     Both are of the run's model in evaluation mode. With the validation loss they tell apart whether a model underfits,
     overfits, or is wrong about its certainty alone (Guo et al. 2017, "On Calibration of Modern Neural Networks").
     """
-    task, plainly, (low, high) = run.task, "without label smoothing and dropout", TEMPERATURES
+    task, (low, high) = run.task, TEMPERATURES
+    plainly = "without label smoothing and dropout"
     batches, what = task.training_sample(run.corpus, run.config)
     temperature, calibrated = fit_temperature(run)
     how = "logits divided by one temperature, which is fitted on the validation split itself"
@@ -150,11 +152,9 @@ def average_scores(average: Run) -> dict[str, Score]:
 
 def named(scores: Mapping[str, Score], suffix: str, what: str) -> dict[str, Score]:
     """Scores with their names' and their signatures' ends: ("bleu", "best") -> "bleu_best"."""
-    return {f"{name}_{suffix}": one | {"signature": f"{one['signature']}; {what}"} for name, one in scores.items()}
-
-
-def _relative(path: Path | None) -> str | None:
-    return None if path is None else str(path.relative_to(paths.home()))
+    return {
+        f"{name}_{suffix}": value | {"signature": f"{value['signature']}; {what}"} for name, value in scores.items()
+    }
 
 
 def examples(run: Run, count: int) -> pd.DataFrame:
@@ -176,8 +176,7 @@ def head_measures(run: Run) -> pd.DataFrame:
     Means over the heads of a module (confidence, entropy) and over its pairs of different heads (cosine, l2,
     correlation, cka, js; NaN where there is one head): see `headdiv.analysis.similarity.HeadComparison`.
     """
-    found = compare_heads(observed_heads(run))
-    rows = {spec.name: averages(measured) for spec, measured in found}
+    rows = {spec.name: averages(measured) for spec, measured in compare_heads(observed_heads(run))}
     return pd.DataFrame.from_dict(rows, orient="index")
 
 

@@ -1,4 +1,4 @@
-"""How much each head of a run matters, the loss and the task's score with heads masked, and what is stored of it."""
+"""How much each head of a run matters, the validation loss with heads masked, and what is stored of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from tabulate import tabulate
 
 from headdiv.analysis.masking import (
     Head,
@@ -20,19 +18,17 @@ from headdiv.analysis.masking import (
     pruning_steps,
 )
 from headdiv.companion.commands import remedy
-from headdiv.companion.experiments.outdated import outdated_among
+from headdiv.companion.experiments.checking import outdated_among
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import IMPORTANCE, RunIdentity, StoredScore, metrics_path
 from headdiv.companion.provenance import commit
-from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
+from headdiv.companion.tasks.base import Run, held_out_loss, score
 from headdiv.core import progress
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import check
 
 FORMAT = 1  # of importance.json
-NONE = "–"  # not measured
 
 
 class Kept(NamedTuple):
@@ -40,13 +36,7 @@ class Kept(NamedTuple):
 
     kept: int  # heads of all modules
     loss: float  # on the validation split, nats for each prediction
-    score: float | None = None  # on the test set; None: the loss alone was measured
-
-
-class NamedScore(StoredScore):
-    """A score and its name."""
-
-    name: str
+    score: float | None = None  # on the test set, in files from before the loss alone was measured
 
 
 class ImportanceResult(RunIdentity):
@@ -55,14 +45,12 @@ class ImportanceResult(RunIdentity):
     Attributes:
         modules: number of heads by attention module ("encoder 1").
         loss: on the validation split with all heads.
-        score: on the test set with all heads; None: the loss alone was measured.
     """
 
     stored_format, noun, command = FORMAT, "importance", "importance"
 
     modules: dict[str, int]
     loss: StoredScore
-    score: NamedScore | None = None
     heads: list[HeadChange]
     curve: list[Kept]
 
@@ -90,22 +78,12 @@ def masked_loss(run: Run, masks: Masks | None = None) -> float:
         return held_out_loss(run, "valid")["nll"]
 
 
-def masked_score(run: Run, masks: Masks | None = None) -> Score:
-    """The task's score on the test set (`Task.test_score`) with these masks."""
-    with masked_heads(run.model, masks or {}):
-        return run.task.test_score(run)
+def head_importance(run: Run, gone: Sequence[Head] = ()) -> list[HeadChange]:
+    """How the validation loss changes when one head at a time is masked, for every head, in a forward pass's order.
 
-
-def head_importance(run: Run, gone: Sequence[Head] = (), with_score: bool = False) -> list[HeadChange]:
-    """How loss and score change when one head at a time is masked, for every head, in the order of a forward pass.
-
-    Args:
-        run: a finished run.
-        gone: heads (attention module, number from 1) that are masked in any case, and are not in the result.
-        with_score: measure the task's score as well, which takes a search of the whole test set for each head.
+    ``gone``: heads (attention module, number from 1) that are masked in any case, and are not in the result.
     """
-    measures = [lambda masks: masked_loss(run, masks), lambda masks: masked_score(run, masks)["value"]]
-    return masking_changes(run.model, measures[: 1 + with_score], gone)
+    return masking_changes(run.model, [lambda masks: masked_loss(run, masks)], gone)
 
 
 def pruning_order(run: Run, importance: Sequence[HeadChange] | None = None) -> list[Head]:
@@ -119,7 +97,7 @@ def pruning_order(run: Run, importance: Sequence[HeadChange] | None = None) -> l
 
 
 def pruning_curve(run: Run, steps: int = 10, order: Sequence[Head] | None = None) -> list[Kept]:
-    """Loss and score with ever fewer heads, from all to none (Michel et al. 2019, section 4), nothing trained again.
+    """Validation loss with ever fewer heads, from all to none (Michel et al. 2019, section 4), nothing trained again.
 
     Args:
         run: a finished run.
@@ -129,69 +107,34 @@ def pruning_curve(run: Run, steps: int = 10, order: Sequence[Head] | None = None
     Raises:
         DataError: there are fewer than one step, or a head is not there or named twice.
     """
-    order = pruning_order(run) if order is None else order
-    return _curve(_points(run, steps, order))
-
-
-def _curve(points: Sequence[tuple[int, float, Score | None]]) -> list[Kept]:
-    return [Kept(kept, loss, None if result is None else result["value"]) for kept, loss, result in points]
-
-
-def _points(run: Run, steps: int, order: Sequence[Head], scored: bool = True) -> list[tuple[int, float, Score | None]]:
-    """Heads kept, loss, and score if it is wanted."""
-    every, points = pruning_steps(run.model, steps, order), []
-    with progress.bar(len(every), "pruning") as advance:
-        for kept, masks in every:
-            points.append((kept, masked_loss(run, masks), masked_score(run, masks) if scored else None))
+    points, curve = pruning_steps(run.model, steps, pruning_order(run) if order is None else order), []
+    with progress.bar(len(points), "pruning") as advance:
+        for kept, masks in points:
+            curve.append(Kept(kept, masked_loss(run, masks)))
             advance("")
-    return points
+    return curve
 
 
-def importance_record(run: Run, steps: int, with_score: bool = False, loss_alone: bool = False) -> dict[str, Any]:
-    """Importance of every head and the pruning curve: importance.json as a dictionary.
+def importance_record(run: Run, steps: int) -> dict[str, Any]:
+    """Importance of every head and the pruning curve in so many steps: importance.json as a dictionary.
 
-    Args:
-        run: a finished run.
-        steps: of the curve.
-        with_score: score the test set without each single head as well.
-        loss_alone: measure the validation loss alone, along the curve too: the test set is not read.
+    The test set is not read.
     """
-    task, began = run.task, time.perf_counter()
-    heads = head_importance(run, with_score=with_score)
+    began = time.perf_counter()
+    heads = head_importance(run)
     order = pruning_order(run, heads)
-    points = _points(run, steps, order, scored=not loss_alone)
-    _, loss, whole = points[0]
+    curve = pruning_curve(run, steps, order)
     return {
         "format": FORMAT,
         **run.identity(),
         "modules": heads_of(run.model),
-        "loss": score(loss, task.unit, "validation split, without label smoothing and dropout"),
-        "score": None if whole is None else {"name": task.test_score_name, **whole},
+        "loss": score(curve[0].loss, run.task.unit, "validation split, without label smoothing and dropout"),
         "heads": [each._asdict() for each in heads],
         "order": [list(head) for head in order],
-        "curve": [point._asdict() for point in _curve(points)],
+        "curve": [point._asdict() for point in curve],
         "seconds": time.perf_counter() - began,
         "provenance": {**run.record["provenance"], "evaluated_at_commit": commit()},
     }
-
-
-def importance_table(importance: Mapping[str, Any]) -> str:
-    """Every head, the most important first, and the pruning curve: text for a terminal."""
-    run = check(ImportanceResult, importance)
-    heads = [
-        (head.place, str(head.head), f"{head.change:+.4f}", NONE if head.score is None else f"{head.score:+.2f}")
-        for head in sorted(run.heads, key=lambda head: -head.change)
-    ]
-    curve = [
-        (str(point.kept), f"{point.loss:.4f}", NONE if point.score is None else f"{point.score:.2f}")
-        for point in run.curve
-    ]
-    score = run.score.name if run.score else TASKS[run.kind].test_score_name
-    names = ("module", "head", f"change of validation loss ({run.loss.unit})", score)
-    return "\n\n".join(
-        tabulate(rows, headers, "plain", disable_numparse=True, colalign=["left"] + ["right"] * (len(headers) - 1))
-        for rows, headers in ((heads, names), (curve, ("heads kept", "validation loss", score)))
-    )
 
 
 def importance_path(profile: str, experiment: str, variant: str, seed: int) -> Path:
@@ -235,6 +178,6 @@ def stored_importance(profile: str, experiment: str) -> dict[str, list[Importanc
                 f"{Runs(profile).name} asks for; {remedy(path, profile, result.command)}"
             )
         groups.setdefault(config.variant, []).append(result)
-    if found := outdated_among(profile, (result for group in groups.values() for result in group)):
-        raise DataError(next(iter(found.values())))
+    if outdated := outdated_among(profile, (result for group in groups.values() for result in group)):
+        raise DataError(next(iter(outdated.values())))
     return groups

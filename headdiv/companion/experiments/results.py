@@ -13,8 +13,14 @@ import pandas as pd
 from headdiv.companion import paths
 from headdiv.companion.commands import reproduce_command
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import DataStatistics, RunResult, metrics_path, stored_files
-from headdiv.companion.experiments.stored_outputs import StoredOutputs, write_outputs
+from headdiv.companion.experiments.run_result import (
+    DataStatistics,
+    RunResult,
+    StoredOutputs,
+    metrics_path,
+    stored_files,
+    write_outputs,
+)
 from headdiv.companion.tasks.run_config import first_difference
 from headdiv.core.errors import DataError, HeaddivError, NotStoredError
 from headdiv.core.files import in_lines, read_json, write_text
@@ -23,35 +29,26 @@ from headdiv.core.files import in_lines, read_json, write_text
 SHARED = ("data", "train")
 OF_VARIANT = ("data", "model", "method", "train", "decode")  # … and those that all runs of a variant do
 DECIDING = OF_VARIANT[:-1]  # what a run is trained to
-RATIOS = 0.9, 1.1  # of the lengths of outputs and references, within which scores are taken as they are …
-UNKNOWN = 1.0  # … and of unknown words, %
 COSTS = ("training_seconds", "target_tokens_per_second", "peak_memory_mib")
 
 
 def record(metrics: Mapping[str, Any], profile: str) -> Path:
-    """Write a run's metrics to their path in the profile's results; an earlier file is replaced whole.
+    """Write a run's metrics to their path in the profile's results, and its outputs beside them (`StoredOutputs`).
 
-    Beside them comes ``outputs.json.xz``, see `StoredOutputs`.
+    Earlier files are replaced whole.
     """
     result = RunResult.parse(metrics)
     path = metrics_path(profile, result.experiment, result.variant, result.seed)
-    paths.note_owner(profile)
-    write_outputs(path, _outputs_of(result))
+    outputs = StoredOutputs()
+    if result.outputs:
+        searched = read_json(paths.home() / result.outputs)
+        more = {name: read_json(paths.home() / other)["test"] for name, other in result.more_outputs.items()}
+        outputs = StoredOutputs(
+            test=searched["test"], tokens=searched.get("tokens"), counts=searched.get("counts"), more=more
+        )
+    write_outputs(path, outputs)
     write_text(path, in_lines(dict(metrics)))
     return path
-
-
-def _outputs_of(result: RunResult) -> StoredOutputs:
-    """What an evaluation has left beside the trained model."""
-    if not result.outputs:
-        return StoredOutputs()
-    searched = read_json(paths.home() / result.outputs)
-    return StoredOutputs(
-        test=searched["test"],
-        tokens=searched.get("tokens"),
-        counts=searched.get("counts"),
-        more={name: read_json(paths.home() / other)["test"] for name, other in result.more_outputs.items()},
-    )
 
 
 def stored(profile: str, experiment: str) -> list[RunResult]:
@@ -66,20 +63,24 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
             variant, with another model, method or search.
     """
     known = Runs(profile)
-    found = {path: RunResult.read(path, profile) for path in stored_files(profile, known.of(experiment))}
+    results = {path: RunResult.read(path, profile) for path in stored_files(profile, known.of(experiment))}
     command = f"`{reproduce_command(profile)}`"
-    if not found:
+    if not results:
         raise NotStoredError(f"{paths.results(profile) / experiment}: no stored results; {command} makes them")
-    first, free = next(iter(found)), known.free_keys(experiment)
-    of_variant: dict[str, Path] = {}
-    for path, run in found.items():
-        of_its_own = of_variant.setdefault(run.variant, path)
-        for one, sections, may_differ in ((first, SHARED, free), (of_its_own, OF_VARIANT, ())):
-            differs = difference(run.config.sections(), found[one].config.sections(), sections, may_differ)
-            differs = differs or corpus_difference(run.data, found[one].data)
-            if differs := differs or (one is of_its_own and code_difference(run, found[one])):
-                raise DataError(f"{path}: {differs} in {one}; remove the older of the two, and {command} makes it anew")
-    return list(found.values())
+    first, free = next(iter(results)), known.free_keys(experiment)
+    first_of_variant: dict[str, Path] = {}
+    for path, run in results.items():
+        alike = first_of_variant.setdefault(run.variant, path)
+        for other, sections, may_differ in ((first, SHARED, free), (alike, OF_VARIANT, ())):
+            differs = difference(run.config.sections(), results[other].config.sections(), sections, may_differ)
+            differs = differs or corpus_difference(run.data, results[other].data)
+            if other is alike:
+                differs = differs or code_difference(run, results[other])
+            if differs:
+                raise DataError(
+                    f"{path}: {differs} in {other}; remove the older of the two, and {command} makes it anew"
+                )
+    return list(results.values())
 
 
 def with_results(profile: str) -> dict[str, list[RunResult]]:
@@ -116,41 +117,6 @@ def work_of(run: RunResult) -> float:
     return run.parameters * run.curve[-1].steps * run.config.train["tokens_per_batch"]
 
 
-def failures(profile: str) -> list[str]:
-    """One sentence for each stored run of a profile that diverged or learnt nothing (`RunResult.failures`)."""
-    runs = (run for runs in with_results(profile).values() for run in runs)
-    return [f"{run.name}: {sentence}" for run in runs for sentence in run.failures()]
-
-
-def doubts(profile: str) -> list[str]:
-    """A sentence for each reason why scores of texts of a profile's runs must be read with care, by experiment.
-
-    Outputs whose length is beyond `RATIOS` of the references' (without BLEU's brevity penalty more words would match),
-    and those of which more than `UNKNOWN` % are unknown words, which match nothing; and references that do not come
-    back when they are tokenised and joined again, as outputs are.
-    """
-    found = []
-    for experiment, runs in with_results(profile).items():
-        ratios = [(run, run.value("length_ratio")) for run in runs]
-        far = [f"{run.variant} (seed {run.seed}) {ratio:.2f}" for run, ratio in ratios if _is_far(ratio)]
-        if far:
-            low, high = RATIOS
-            found.append(f"{experiment}: outputs over references in length, beyond {low} to {high}: {', '.join(far)}")
-        joined = [score for run in runs if (score := run.scores.get("bleu_references")) and score.value < 100]
-        found += dict.fromkeys(f"{experiment}: BLEU {score.value:.2f}, {score.signature}" for score in joined)
-        shares = [share for run in runs if (share := run.value("unknown_share")) is not None and share > UNKNOWN]
-        if shares:
-            found.append(
-                f"{experiment}: more than {UNKNOWN:g} % of the outputs' words are <unk> in {len(shares)} of "
-                f"{len(runs)} runs, {min(shares):.1f} to {max(shares):.1f} %"
-            )
-    return found
-
-
-def _is_far(ratio: float | None) -> bool:
-    return ratio is not None and not RATIOS[0] <= ratio <= RATIOS[1]
-
-
 def difference(
     one: dict[str, Any], other: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
 ) -> str | None:
@@ -161,19 +127,24 @@ def difference(
     if (key := first_difference(other, one, sections, free)) is None:
         return None
     section, _, name = key.partition(".")
-    return f"{key} is {', but '.join(repr(of[section].get(name, 'left at its default')) for of in (one, other))}"
+    values = (repr(config[section].get(name, "left at its default")) for config in (one, other))
+    return f"{key} is {', but '.join(values)}"
 
 
 def corpus_difference(one: DataStatistics, other: DataStatistics) -> str | None:
     """The first statistic by which two corpora differ, in words; None where there is none.
 
-    A key that only one has came later than the other. The last digits of a mean are the machine's.
+    A key that only one has came later than the other. The last digits of a mean are the machine's. What was drawn of a
+    stream is the run's and not the corpus's.
     """
-    mine, its = one.by_name(), other.by_name()
+    mine, its = (corpus.model_dump(exclude={"stream"}, exclude_unset=True) for corpus in (one, other))
     for key in (key for key in mine if key in its):
-        values = mine[key], its[key]
-        if values[0] != values[1] and not (isinstance(values[0], float) and math.isclose(*values)):
-            return f"data.{key} is {values[0]!r}, but {values[1]!r}"
+        pairs = {key: (mine[key], its[key])}
+        if key in ("train", "valid", "test"):
+            pairs = {f"{key}.{name}": (mine[key][name], its[key][name]) for name in mine[key] if name in its[key]}
+        for name, (left, right) in pairs.items():
+            if left != right and not (isinstance(left, float) and math.isclose(left, right)):
+                return f"data.{name} is {left!r}, but {right!r}"
     return None
 
 

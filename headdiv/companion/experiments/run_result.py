@@ -1,40 +1,35 @@
-"""The stored result of one run, its ``metrics.json``: what it holds, where it lies, and how it is read."""
+"""What is stored of one run: ``metrics.json`` and ``outputs.json.xz``, where they lie, and how they are read."""
 
 from __future__ import annotations
 
 import json
+import lzma
 import os
-import zlib
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
-from weakref import WeakValueDictionary
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, model_validator
-from pydantic_core import CoreSchema
-from pydantic_core.core_schema import no_info_after_validator_function
+from pydantic import BaseModel, ConfigDict, Field
 
 from headdiv.companion import paths
 from headdiv.companion.commands import remedy
-from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.train_config import examples_of
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.files import read_json
-from headdiv.core.settings import check, nearest, refuse_infinite
+from headdiv.core.files import parse_json, read_json, replacing
+from headdiv.core.settings import check
 
-QUIET = 0.5  # other busy processes
 FORMAT = 3  # of metrics.json
-IMPORTANCE = "importance.json"  # beside a run's metrics, of a command of its own
-SPLITS = ("train", "valid", "test")
-SCORES = ("training_loss", "validation_nll", "unigram_nll")  # of every run, beside its task's main score
+OUTPUTS = "outputs.json.xz"
+IMPORTANCE = "importance.json"  # of a command of its own
+QUIET = 0.5  # other busy processes
 
 
 class Record(BaseModel):
     """Part of a result; keys that no code reads are kept as they are."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, allow_inf_nan=False)
 
 
 class StoredScore(Record):
@@ -87,37 +82,18 @@ class Configuration(Record):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
 
-class _HeadsContent(Record):
-    measures: dict[str, dict[str, Any]] = Field(default_factory=dict)
-
-
-class Heads:
+class Heads(Record):
     """Measures of the attention modules, and artifacts of the method, each under the method's own name for it.
 
-    Kept compressed, two thirds of what a result takes otherwise: a report holds thousands, and looks at the heads of
-    one at a time.
+    Attributes:
+        measures: by attention module ("encoder 1"), by measure: numbers by head, or by pair of heads.
     """
 
-    def __init__(self, content: _HeadsContent) -> None:
-        self._packed = zlib.compress(json.dumps(content.model_dump()).encode(), level=1)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return no_info_after_validator_function(cls, handler(_HeadsContent))
-
-    @property
-    def measures(self) -> dict[str, dict[str, Any]]:
-        """By attention module ("encoder 1"), by measure: numbers by head, or by pair of heads."""
-        return _unpacked(self._packed)["measures"]
+    measures: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def artifact(self, name: str) -> dict[str, Any]:
-        """An artifact by attention module, "measures" included; {} where the run has none."""
-        return _unpacked(self._packed).get(name, {})
-
-
-@lru_cache(maxsize=64)
-def _unpacked(packed: bytes) -> dict[str, Any]:
-    return json.loads(zlib.decompress(packed))
+        """An artifact by attention module; {} where the run has none."""
+        return (self.model_extra or {}).get(name, {})
 
 
 class SearchCost(Record):
@@ -181,32 +157,17 @@ class DataStatistics(Record):
         """Every statistic of the split "train", "valid" or "test" that the run has, by name."""
         return getattr(self, name).model_dump(exclude_unset=True)
 
-    def by_name(self) -> dict[str, Any]:
-        """Every statistic of the corpus by its name ("train.examples"); not what was drawn of a stream."""
-        splits = {f"{name}.{key}": value for name in SPLITS for key, value in self.split(name).items()}
-        return splits | self.model_dump(exclude={*SPLITS, "stream"}, exclude_unset=True)
-
 
 class Provenance(Record):
-    """Code, packages and machine that a run was made with.
+    """Code, packages and machine that a run was made with, as `headdiv.companion.provenance` finds them.
 
     Attributes:
-        cpu: the processor's name and, on Linux, family and model: one name may cover several generations.
-        instruction_set: what torch's kernels use, such as AVX512.
-        ranks: their number; where it changed when a training went on, (first step, ranks) of each part.
+        method_code: changes with the code of a method of one's own; None for runs from before it was kept.
     """
 
     device: str
     threads: int
-    cpu: str | None = None
-    instruction_set: str | None = None
-    ranks: int | tuple[tuple[int, int], ...] = 1
-    commit: str | None = None
-    evaluated_at_commit: str | None = None
-    method_code: str | None = None  # changes with the code of a method of one's own, since that is kept
-    python: str | None = None
-    system: str | None = None
-    packages: dict[str, str] = Field(default_factory=dict)
+    method_code: str | None = None
 
 
 class RunIdentity(Record):
@@ -224,20 +185,6 @@ class RunIdentity(Record):
     noun: ClassVar[str]  # what is stored
     command: ClassVar[str]  # that stores it
 
-    @model_validator(mode="before")
-    @classmethod
-    def _has_finite_numbers(cls, content: Any) -> Any:
-        refuse_infinite(content)
-        return content
-
-    @model_validator(mode="after")
-    def _has_a_known_kind_and_data(self) -> Self:
-        if self.kind not in TASKS:
-            raise ValueError(f"kind: unknown task {self.kind!r}{nearest(self.kind, list(TASKS))}")
-        if "name" not in self.config.data:
-            raise ValueError("config.data.name: is missing")
-        return self
-
     @property
     def experiment(self) -> str:
         """``<paper>/<task>``."""
@@ -250,7 +197,7 @@ class RunIdentity(Record):
 
     @classmethod
     def read(cls, path: Path, profile: str | None = None) -> Self:
-        """What this file holds.
+        """What this file holds; it is parsed again where it has changed.
 
         Args:
             path: among a profile's results.
@@ -260,45 +207,33 @@ class RunIdentity(Record):
             DataError: no such file, no JSON, another format, a key that is missing or wrong, or the result of another
                 run than its path names.
         """
-        key = (cls, path, *_version(path))
-        if (known := _READ.get(key)) is not None:
-            return known
         try:
-            content = read_json(path)
-            found = content.get("format") if isinstance(content, dict) else None
-            if found != cls.stored_format:
-                raise DataError(f"{path}: {cls.noun} of format {found}, expected {cls.stored_format}")
-            result = check(cls, content)
-            *_, paper, task, variant, seed, _ = path.parts
-            named = {"paper": paper, "task": task, "variant": variant, "seed": seed.removeprefix("seed")}
-            for name, expected in named.items():
-                if (own := str(getattr(result, name))) != expected:
-                    raise DataError(f"{path}: {name}: found {own!r}, expected {expected!r}, as in its path")
+            status = path.stat() if path.is_file() else None
+            return _read(cls, path, status and (status.st_ino, status.st_size, status.st_mtime_ns))
         except (ConfigError, DataError) as error:
             place = "" if str(path) in str(error) else f"{path}: "
             raise DataError(f"{place}{error}; {remedy(path, profile, cls.command)}") from None
-        _READ[key] = result
-        return result
 
 
-# What was read of a file and is still held by somebody: a report, its tables and the ledger ask for the same runs.
-_READ: WeakValueDictionary[tuple[Any, ...], Any] = WeakValueDictionary()
-
-
-def _version(path: Path) -> tuple[int, ...]:
-    """Changes when the file does; () where there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return ()
-    return status.st_ino, status.st_size, status.st_mtime_ns
+@lru_cache(maxsize=1024)
+def _read(cls: type[RunIdentity], path: Path, version: tuple[int, ...] | None) -> Any:
+    content = read_json(path)
+    written = content.get("format") if isinstance(content, dict) else None
+    if written != cls.stored_format:
+        raise DataError(f"{path}: {cls.noun} of format {written}, expected {cls.stored_format}")
+    result = check(cls, content)
+    *_, paper, task, variant, seed, _ = path.parts
+    for key, expected in {"paper": paper, "task": task, "variant": variant, "seed": seed.removeprefix("seed")}.items():
+        if (stored := str(getattr(result, key))) != expected:  # a copied or renamed folder
+            raise DataError(f"{path}: {key}: found {stored!r}, expected {expected!r}, as in its path")
+    return result
 
 
 class RunResult(RunIdentity):
     """The stored result of one run: the content of ``metrics.json``.
 
     Attributes:
-        outputs: file of the test set's outputs.
+        outputs: file of the test set's outputs in the run's folder.
         more_outputs: files of further outputs by name: "best", of the best epoch's parameters where these are others,
             "average", of the mean of the last epochs', and the names of further test splits.
         evaluated_epoch: the epoch, from 1, whose parameters are scored; None for runs stored before it was: the last.
@@ -317,15 +252,6 @@ class RunResult(RunIdentity):
     cost: Cost
     data: DataStatistics
     provenance: Provenance
-
-    @model_validator(mode="after")
-    def _has_what_every_run_has(self) -> Self:
-        if "tokens_per_batch" not in self.config.train:
-            raise ValueError("config.train.tokens_per_batch: is missing")
-        for name in (*SCORES, TASKS[self.kind].main_score.name):
-            if name not in self.scores:
-                raise ValueError(f"scores.{name}: is missing")
-        return self
 
     @classmethod
     def parse(cls, metrics: Mapping[str, Any] | RunResult) -> RunResult:
@@ -355,22 +281,22 @@ class RunResult(RunIdentity):
         least half of its fall; the validation loss must be below that of the simplest model, which knows frequencies
         only.
         """
-        losses, found = [point.training_loss for point in self.curve], []
+        losses, sentences = [point.training_loss for point in self.curve], []
         first, lowest, last = losses[0], min(losses), losses[-1]
         nll, unigram = self.value("validation_nll"), self.value("unigram_nll")
         if len(losses) > 1 and last >= first:
-            found.append(f"the training loss went from {first:.4f} to {last:.4f}")
+            sentences.append(f"the training loss went from {first:.4f} to {last:.4f}")
         elif last > (first + lowest) / 2:
-            found.append(f"the training loss went from {first:.4f} to {lowest:.4f} and then to {last:.4f}")
+            sentences.append(f"the training loss went from {first:.4f} to {lowest:.4f} and then to {last:.4f}")
         if nll is not None and unigram is not None and nll >= unigram:
-            found.append(f"the validation loss {nll:.4f} is not below {unigram:.4f}, that of frequencies alone")
-        return found
+            sentences.append(f"the validation loss {nll:.4f} is not below {unigram:.4f}, that of frequencies alone")
+        return sentences
 
     def value(self, name: str) -> float | None:
         """A number of a paper's column: a score, ``parameters``, ``training_hours``; None where the run has none."""
-        found = self.scores.get(name)
-        own = {"parameters": self.parameters, "training_hours": self.cost.training_seconds / 3600}
-        return found.value if found else own.get(name)
+        if name in self.scores:
+            return self.scores[name].value
+        return {"parameters": self.parameters, "training_hours": self.cost.training_seconds / 3600}.get(name)
 
 
 def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path:
@@ -387,3 +313,48 @@ def stored_files(profile: str, runs: Iterable[RunConfig]) -> dict[Path, RunConfi
     """The metrics that are stored of these runs of a profile, each with its run."""
     files = {metrics_path(profile, run.experiment, run.variant, run.seed): run for run in runs}
     return {path: run for path, run in files.items() if is_stored(path)}
+
+
+# ---- outputs
+
+
+class StoredOutputs(BaseModel):
+    """The content of ``outputs.json.xz``: enough to score a run and to compare it with others anew.
+
+    Outputs are in the test set's order, or by the name of each example.
+
+    Attributes:
+        test: outputs of the test set: translations, summaries, answers; [] for a task without.
+        tokens: the words of each before they were joined; None where they are the text's.
+        counts: of a translation, what BLEU needs of each sentence (`headdiv.companion.tasks.bleu.sentence_counts`).
+        more: other outputs by name: "best", "average", further test sets.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    test: list[Any] | dict[str, Any] = Field(default_factory=list)
+    tokens: list[list[str]] | None = None
+    counts: list[tuple[int, int, int, int, int, int, int, int, int, int]] | None = Field(None, min_length=1)
+    more: dict[str, list[Any] | dict[str, Any]] = Field(default_factory=dict)
+
+
+def write_outputs(metrics: Path, outputs: StoredOutputs) -> None:
+    """Write a run's outputs beside its metrics: the same bytes for the same outputs."""
+    text = json.dumps(outputs.model_dump(exclude_none=True), ensure_ascii=False, separators=(",", ":"))
+    with replacing(metrics.with_name(OUTPUTS)) as temporary:
+        temporary.write_bytes(lzma.compress(text.encode()))
+
+
+def read_outputs(metrics: Path, profile: str | None = None) -> StoredOutputs:
+    """The outputs beside a run's metrics.
+
+    Raises:
+        DataError: the file is missing or damaged; the sentence has the command that makes it anew.
+    """
+    path = metrics.with_name(OUTPUTS)
+    try:
+        return check(StoredOutputs, parse_json(lzma.decompress(path.read_bytes()).decode(), path))
+    except FileNotFoundError:
+        raise DataError(f"{path}: missing; {remedy(path, profile)}") from None
+    except (lzma.LZMAError, EOFError, UnicodeDecodeError, ConfigError, DataError) as error:
+        raise DataError(f"{path}: damaged ({error}); {remedy(path, profile)}") from None

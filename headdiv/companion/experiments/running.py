@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import shutil
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,22 +23,23 @@ from torch.overrides import TorchFunctionMode
 from headdiv.analysis.similarity import averages, compare_heads
 from headdiv.companion import paths, runtime
 from headdiv.companion.data.cache import content_key
-from headdiv.companion.experiments.curve_log import Callback
 from headdiv.companion.models.transformer import checkpoint_layers, count_parameters, initialise
 from headdiv.companion.provenance import other_load, peak_memory_mib, provenance
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import AVERAGE, BEST, Run, held_out_loss, observed_heads, vocabulary_of
 from headdiv.companion.tasks.run_config import RunConfig, code_of_methods, run_name
 from headdiv.core import distributed, manifest
-from headdiv.core.errors import ConfigError, DamageError, DataError, TrainingError
+from headdiv.core.errors import ConfigError, DamageError, TrainingError
 from headdiv.core.files import read_json, remove_leftovers, replacing, short_hash, write_json
 from headdiv.methods.base import Method
 from headdiv.methods.registry import make_method
 from headdiv.training import checkpoints
 from headdiv.training.learner import Loss
-from headdiv.training.trainer import Trainer, TrainerState, best_epoch
+from headdiv.training.trainer import Trainer, TrainerState
 
-FILES = ("model.safetensors", "training.json")  # of a finished run, in the order in which they are written
+MODEL, RECORD = "model.safetensors", "training.json"  # of a finished run, in the order in which they are written
+
+Callback = Callable[[Mapping[str, Any]], None]  # is given each point of the curve
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +91,16 @@ def choose_device() -> torch.device:
     return device
 
 
+def run_folder(config: RunConfig) -> Path:
+    """``work/<name>``."""
+    return paths.work() / run_name(config)
+
+
+def is_trained(config: RunConfig) -> bool:
+    """Whether `train` would load the run; its files are not looked into."""
+    return (run_folder(config) / RECORD).is_file()
+
+
 def train(config: RunConfig, device: torch.device | str | None = None, callback: Callback | None = None) -> Run:
     """Train the model of ``config``, or load it if that has been done before.
 
@@ -106,21 +118,8 @@ def train(config: RunConfig, device: torch.device | str | None = None, callback:
     folder = run_folder(config)
     with distributed.process_group(device), _alone(folder):
         if distributed.agreed(distributed.is_first() and not _finished(folder)):
-            run = _train(config, folder, device, callback)
-            _warn_of_change(config, folder)
-            return run
+            return _train(config, folder, device, callback)
     return load_run(config, device)
-
-
-def _warn_of_change(config: RunConfig, folder: Path) -> None:
-    """Say that what names a run has changed while it was trained, so that `load_run` does not find it."""
-    with contextlib.suppress(ConfigError, DataError):  # files that are no longer there
-        if run_folder(config) != folder:
-            log.warning(
-                "%s: the data's files, or its method's code, changed while it was trained, so the next call trains it "
-                "again",
-                config.label,
-            )
 
 
 def train_until(config: RunConfig, epochs: int) -> TrainerState:
@@ -135,8 +134,8 @@ def train_until(config: RunConfig, epochs: int) -> TrainerState:
     """
     device, folder = choose_device(), run_folder(config)
     with distributed.process_group(device), _alone(folder):
-        if (folder / FILES[-1]).is_file():
-            record = read_json(folder / FILES[-1])
+        if is_trained(config):
+            record = read_json(folder / RECORD)
             return TrainerState(curve=record["curve"], seconds=record["cost"]["training_seconds"])
         runtime.configure(config.threads)
         return _trainer(config, folder, TASKS[config.kind].load(config.data), device).run(until=epochs)
@@ -159,33 +158,28 @@ def _alone(folder: Path) -> contextlib.AbstractContextManager[Any]:
 
 
 def _finished(folder: Path) -> bool:
-    """Whether the run is trained and its files are whole; damaged ones are set aside, which a warning says."""
-    if not (folder / FILES[-1]).is_file():
+    """Whether the run is trained and its files are whole; damaged ones are removed, which a warning says."""
+    if not (folder / RECORD).is_file():
         return False
     try:
-        manifest.check(folder, *FILES)
-        for kept in _kept_beside(read_json(folder / FILES[-1])):
-            manifest.check(folder / kept, FILES[0])
+        manifest.check(folder, MODEL, RECORD)
+        for kept in _kept_beside(read_json(folder / RECORD)):
+            manifest.check(folder / kept, MODEL)
     except DamageError as error:
-        aside = folder / "damaged"
-        log.warning("%s; the run is trained again, its files are in %s", error, aside)
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
+        log.warning("%s; the run is trained again", error)
         for path in folder.iterdir():
-            if path.name not in (".lock", "checkpoints", aside.name):
-                path.rename(aside / path.name)
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != ".lock":
+                path.unlink()
         return False
     return True
 
 
-def _has_best(record: dict[str, Any]) -> bool:
-    """Whether the best epoch's parameters are kept beside the evaluated ones."""
-    return record.get("best_epoch") not in (None, record.get("evaluated_epoch"))
-
-
 def _kept_beside(record: dict[str, Any]) -> list[str]:
     """The folders of parameters that are kept beside the evaluated ones."""
-    return [*([BEST] if _has_best(record) else []), *([AVERAGE] if "averaged_epochs" in record else [])]
+    best_is_another = record["best_epoch"] != record["evaluated_epoch"]
+    return [*([BEST] if best_is_another else []), *([AVERAGE] if "averaged_epochs" in record else [])]
 
 
 def _train(config: RunConfig, folder: Path, device: torch.device, callback: Callback | None) -> Run:
@@ -207,9 +201,8 @@ def _train(config: RunConfig, folder: Path, device: torch.device, callback: Call
         "parameters": count_parameters(model),
         "data": corpus.statistics | {"content": content, "stream": trainer.stream.report()},
         "curve": state.curve,
-        "best_epoch": trainer.kept_epoch or None,  # None: a training that began before best epochs were kept
+        "best_epoch": trainer.kept_epoch,
         "evaluated_epoch": trainer.kept_epoch if config.train.patience else len(state.curve),
-        **_averaged_epochs(config, len(state.curve)),
         "cost": {
             "training_seconds": state.seconds,
             "target_tokens_per_second": state.tokens / state.seconds,
@@ -218,29 +211,25 @@ def _train(config: RunConfig, folder: Path, device: torch.device, callback: Call
         },
         "provenance": origin | {"ranks": state.ranks if len(state.ranks) > 1 else distributed.world()},
     }
+    if average := config.train.average:
+        record["averaged_epochs"] = [max(1, len(state.curve) - average + 1), len(state.curve)]
     if distributed.is_first():
-        model_file, record_file = (folder / name for name in FILES)
         for name in (BEST, AVERAGE):
             shutil.rmtree(folder / name, ignore_errors=True)
         for name in _kept_beside(record):
-            state = trainer.best if name == BEST else trainer.average()
+            parameters = trainer.best if name == BEST else trainer.average()
             with replacing(folder / name) as temporary:
                 temporary.mkdir()
-                save_file(state or {}, temporary / FILES[0])
+                save_file(parameters or {}, temporary / MODEL)
                 manifest.note(temporary)
-        with replacing(model_file) as temporary:
+        with replacing(folder / MODEL) as temporary:
             checkpoints.save_model(model, temporary)
-        write_json(record_file, record)  # last: its presence says that all else is there
-        manifest.note(folder, *FILES)
+        write_json(folder / RECORD, record)  # last: its presence says that all else is there
+        manifest.note(folder, MODEL, RECORD)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     distributed.wait()  # until the files are there
     model.zero_grad()  # gives the gradients' memory back
     return Run(config, folder, corpus, model.eval(), record)
-
-
-def is_trained(config: RunConfig) -> bool:
-    """Whether `train` would load the run; its files are not looked into."""
-    return (run_folder(config) / FILES[-1]).is_file()
 
 
 def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run:
@@ -251,39 +240,34 @@ def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run
         DamageError: its files are not what was written.
     """
     folder = run_folder(config)
-    model_file, record_file = (folder / name for name in FILES)
     command = f"`headdiv train {config.experiment} {config.variant} --seed {config.seed} --profile …`"
-    if not record_file.is_file():
+    if not is_trained(config):
         raise TrainingError(
             f"{config.variant}, seed {config.seed}: not trained yet, {folder} holds no finished run; "
             f"{command} with the run's profile trains it"
         )
     try:
-        manifest.check(folder, *FILES)
+        manifest.check(folder, MODEL, RECORD)
     except DamageError as error:
         raise DamageError(f"{error}; {command} with the run's profile trains it again") from None
     runtime.configure(config.threads)
-    task = TASKS[config.kind]
-    corpus = task.load(config.data)
+    corpus = TASKS[config.kind].load(config.data)
     model, _ = build_model(config, vocabulary_of(corpus), device or choose_device())
-    checkpoints.load_model(model, model_file)
-    return Run(config, folder, corpus, model.eval(), read_json(record_file))
+    checkpoints.load_model(model, folder / MODEL)
+    return Run(config, folder, corpus, model.eval(), read_json(folder / RECORD))
 
 
-def best_run(run: Run) -> Run | None:
+def best_run(run: Run) -> Run:
     """The run with the parameters of its best epoch, the one with the lowest validation loss, and a folder of its own.
 
-    The run itself where that is the epoch whose parameters it has; None where the best epoch's were not kept.
+    The run itself where that is the epoch whose parameters it has.
 
     Raises:
         DamageError: the file of the best epoch's model is not what was written.
     """
-    if (epoch := run.record.get("best_epoch")) is None:
-        last = best_epoch(run.record["curve"]) == len(run.record["curve"])
-        return run if last else None
-    if not _has_best(run.record):
+    if BEST not in _kept_beside(run.record):
         return run
-    return _with_parameters(run, BEST, {"evaluated_epoch": epoch})
+    return _with_parameters(run, BEST, {"evaluated_epoch": run.record["best_epoch"]})
 
 
 def averaged_run(run: Run) -> Run | None:
@@ -298,21 +282,10 @@ def averaged_run(run: Run) -> Run | None:
 def _with_parameters(run: Run, name: str, record: dict[str, Any]) -> Run:
     """The run with parameters that are kept beside its own, which are ``run.folder / name``."""
     folder = run.folder / name
-    manifest.check(folder, FILES[0])
+    manifest.check(folder, MODEL)
     model, _ = build_model(run.config, vocabulary_of(run.corpus), run.device)
-    checkpoints.load_model(model, folder / FILES[0])
+    checkpoints.load_model(model, folder / MODEL)
     return replace(run, folder=folder, model=model.eval(), record=run.record | record)
-
-
-def _averaged_epochs(config: RunConfig, epochs: int) -> dict[str, list[int]]:
-    """The first and the last epoch, from 1, that are averaged; {} where none are."""
-    count = config.train.average
-    return {"averaged_epochs": [max(1, epochs - count + 1), epochs]} if count else {}
-
-
-def run_folder(config: RunConfig) -> Path:
-    """``work/<name>``."""
-    return paths.work() / run_name(config)
 
 
 def _trainer(
@@ -333,13 +306,15 @@ def _trainer(
     def measure(model: nn.Module) -> dict[str, Any]:
         if not config.train.epoch_heads:
             return {}
-        own = _column_cosines(method.artifacts(model))
-        found = {spec.name: averages(one) for spec, one in compare_heads(observed_heads(run), model)}
+        places = {spec.name: averages(measured) for spec, measured in compare_heads(observed_heads(run), model)}
+        # DEACON's Figure 6 as one number: of each PCA layer the mean absolute cosine of two columns of w.
+        for layer in method.artifacts(model).get("pca_weights", {}).values():
+            places[layer["place"]]["column_cosine"] = layer["mean_absolute_cosine"]
         # Pairs of a single head have no mean, and JSON has no word for that.
         return {
             "heads": {
-                place: {name: round(x, 6) for name, x in (one | own.get(place, {})).items() if not math.isnan(x)}
-                for place, one in found.items()
+                place: {name: round(value, 6) for name, value in measured.items() if not math.isnan(value)}
+                for place, measured in places.items()
             }
         }
 
@@ -359,13 +334,27 @@ def _trainer(
     )
 
 
-def _column_cosines(artifacts: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Of each PCA layer, by place: the mean absolute cosine of two columns of w, DEACON's Figure 6 as one number."""
-    layers = artifacts.get("pca_weights", {}).values()
-    return {layer["place"]: {"column_cosine": layer["mean_absolute_cosine"]} for layer in layers}
-
-
 def task_loss(config: RunConfig, model: nn.Module) -> Loss:
     """The loss of a run's task in the form that a trainer calls."""
     task, smoothing = TASKS[config.kind], config.train.label_smoothing
     return lambda forward, batch: task.loss(forward, model.output_weight, batch, smoothing)
+
+
+@contextlib.contextmanager
+def tensorboard_log(folder: Path) -> Iterator[Callback]:
+    """Write the numbers of each epoch to ``folder``, over the steps done; `tensorboard --logdir` shows them.
+
+    Raises:
+        ModuleNotFoundError: tensorboard is not installed.
+    """
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder)) as writer:
+
+        def log_point(point: Mapping[str, Any]) -> None:
+            for name, value in point.items():
+                if isinstance(value, (int, float)) and name not in ("epoch", "steps"):
+                    writer.add_scalar(name, value, point["steps"])
+            writer.flush()
+
+        yield log_point

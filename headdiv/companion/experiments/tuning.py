@@ -192,7 +192,6 @@ def tune(arm: Arm) -> Choice:
     choice = arm.choice
     if choice is None or choice.content not in (None, content_of(arm.configs[0])):
         choice = _choose(arm)
-        paths.note_owner(arm.profile)
         write_json(arm.choice_file, choice.model_dump(mode="json"))
     for number in range(len(arm.settings)):
         for seed in arm.tune.seeds:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
-
-import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 from tabulate import tabulate
@@ -28,7 +24,6 @@ from headdiv.companion.report.groups import (
 )
 from headdiv.companion.report.plotting import (
     SMALL,
-    STYLE,
     add_handles,
     add_title,
     name_rows,
@@ -115,18 +110,6 @@ def as_text(profile: str, baseline: str = BASELINE) -> str:
         what = "" if baseline in known else nearest(baseline, known)
         raise NotStoredError(f"profile {profile}: no experiment has stored runs of {baseline}{what}")
     return "\n\n".join(blocks)
-
-
-def write_figures(profile: str, folder: Path, baseline: str = BASELINE) -> list[Path]:
-    """`draw_comparison` of every experiment of a profile of which runs of two variants are stored; the files."""
-    paths = []
-    folder.mkdir(parents=True, exist_ok=True)
-    for experiment in Runs(profile).profile.experiments:
-        path = folder / f"{experiment.replace('/', '_')}.svg"
-        with contextlib.suppress(NotStoredError), matplotlib.rc_context(STYLE):
-            draw_comparison(profile, experiment, baseline).savefig(path)
-            paths.append(path)
-    return paths
 
 
 def _lines(frame: pd.DataFrame) -> list[str]:

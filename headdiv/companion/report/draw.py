@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from headdiv.companion import paths
-from headdiv.companion.experiments.outdated import refuse_outdated
+from headdiv.companion.experiments.checking import refuse_outdated
 from headdiv.companion.experiments.papers import data_table_of, task_of
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import IMPORTANCE
-from headdiv.companion.experiments.stored_outputs import FILE as OUTPUTS
+from headdiv.companion.experiments.run_result import IMPORTANCE, OUTPUTS
 from headdiv.companion.report.figures import figures_of, write_figure
 from headdiv.companion.report.table_data import OF_PRUNING, OF_TUNING
 from headdiv.companion.report.tables import tables_of, write_table

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
 from headdiv.analysis.similarity import Observed, compare_heads
-from headdiv.companion.analysis.attention_maps import AttentionMap
 from headdiv.companion.analysis.components import Components, compare_components
-from headdiv.companion.experiments.attention_maps import maps_of
+from headdiv.companion.experiments.attention_maps import AttentionMap, maps_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import is_trained, load_run
 from headdiv.companion.experiments.shipped import is_shipped, load_shipped

@@ -12,8 +12,7 @@ import pandas as pd
 from headdiv.companion.analysis.comparison import uneven
 from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.papers import BASELINE
-from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path
-from headdiv.companion.experiments.stored_outputs import read_outputs
+from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path, read_outputs
 from headdiv.companion.report.diversity import DIVERSITY_NOTE, diversity_table
 from headdiv.companion.report.families import (
     compared_scores,

@@ -20,6 +20,8 @@ from headdiv.pretrained.measures import Arguments, attach, head_table
 from headdiv.pretrained.saved import load
 from headdiv.pretrained.texts import text_batches
 
+LINES, BATCH, LENGTH = 1000, 16, 128  # lines that are read, examples of a batch, tokens after which a line is cut
+
 
 def model_and_tokenizer(name: str) -> tuple[nn.Module, Any]:
     """By name, or from a folder that ``save_pretrained`` wrote, `headdiv.insert`'s included.
@@ -34,16 +36,13 @@ def model_and_tokenizer(name: str) -> tuple[nn.Module, Any]:
         raise DataError(f"{name}: expected a model with a tokenizer, in a folder or on the hub: {found}") from error
 
 
-def measure_model(name: str, text: Path, target: Path | None, size: int, length: int, most: int) -> pd.DataFrame:
+def measure_model(name: str, text: Path, target: Path | None) -> pd.DataFrame:
     """Measures of every head over the first lines of a text, and importance where the model predicts something.
 
     Args:
         name: of a model, or its folder.
         text: one example a line, UTF-8; empty lines are left out unless there is a target.
         target: of an encoder-decoder, line for line; None: the text itself.
-        size: examples of a batch.
-        length: tokens after which a line is cut.
-        most: lines that are read.
 
     Returns:
         A row for each module and head, a column for each measure.
@@ -51,7 +50,7 @@ def measure_model(name: str, text: Path, target: Path | None, size: int, length:
     Raises:
         DataError: no such model, or no text.
     """
-    texts, targets = read_lines(text)[:most], None if target is None else read_lines(target)[:most]
+    texts, targets = read_lines(text)[:LINES], None if target is None else read_lines(target)[:LINES]
     if targets is None:
         texts = [line for line in texts if line.strip()]
     if not texts:
@@ -60,7 +59,7 @@ def measure_model(name: str, text: Path, target: Path | None, size: int, length:
     heads = attach(model)
 
     def batches(labels: bool) -> Iterator[Arguments]:
-        return text_batches(model, tokenizer, texts, targets, size, length, labels)
+        return text_batches(model, tokenizer, texts, targets, BATCH, LENGTH, labels)
 
     table = head_table(heads.measures(batches(labels=False), tokenizer.all_special_ids))
     if "labels" in next(batches(labels=True)):
