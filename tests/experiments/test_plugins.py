@@ -10,7 +10,7 @@ from headdiv.companion.experiments.plugins import load_plugin
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.core.errors import ConfigError
 from headdiv.methods import METHODS
-from headdiv.methods.code import code_of
+from headdiv.methods.registry import code_of
 
 
 @pytest.mark.usefixtures("own_methods")

@@ -5,7 +5,7 @@ import linecache
 import pytest
 
 from headdiv.core.errors import ConfigError
-from headdiv.methods.code import code_of
+from headdiv.methods.registry import code_of
 
 IMPORTS = "from headdiv.methods.base import Method\nfrom headdiv.methods.losses import Orthogonality\n"
 CASES = {

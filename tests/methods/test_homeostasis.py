@@ -1,21 +1,148 @@
-"""Inhibition at one place: what it does to values and gradients, what it counts, and what it does at evaluation."""
+"""Inhibition against the homeostasis paper's equations written out with loops: its functions, and at one place."""
 
 import collections
 import json
+import statistics
 
+import numpy as np
 import pytest
 import torch
 from examples import sparse, trained_one_step
 from hypothesis import given
 from hypothesis import strategies as st
-from sparse import literal_boost, literal_keep, literal_winners
 
 from headdiv.methods import make_method
 from headdiv.methods.homeostasis import Homeostasis, Inhibition
-from headdiv.methods.kwta import keep_probabilities, winners
+from headdiv.methods.kwta import boost, keep_probabilities, sampled, survivors, winners
 from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.sizes import AttentionSpec, BlockSpec
+
+# ---- the equations, with loops
+
+
+def literal_winners(row, k):
+    """Eq. 1: M is the set of the k largest elements; of equal ones the first."""
+    best = sorted(range(len(row)), key=lambda i: (-row[i], i))[:k]
+    return [i in best for i in range(len(row))]
+
+
+def literal_boost(t, k):
+    """Eq. 6, v being the k-th of the counts in descending order."""
+    v = sorted(t, reverse=True)[k - 1]
+    return [(max(t) - count + min(t)) / v if v else 1.0 for count in t]
+
+
+def literal_keep(t, s, reading, delta):
+    """Eqs. 7 and 8, one unit at a time."""
+    a, b = 0.99, 0.01
+    if max(t) == min(t):
+        return [s] * len(t)
+    share = [(count - min(t)) / (max(t) - min(t)) for count in t]
+    if reading == "inverted":
+        share = [1 - x for x in share]
+    p = [((a - b) * x + b) ** 0.83 for x in share]
+    if reading == "inhibition":
+        p = [1 - x for x in p]
+    median = statistics.median_low(p)
+    if abs(median - s) > delta:
+        p = [x + s - median for x in p]
+    return [min(max(x, b), a) for x in p]
+
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16]
+SHAPES = st.tuples(st.integers(0, 5), st.integers(1, 3), st.integers(1, 12))
+READINGS = ["inhibition", "inverted", "printed"]
+
+
+def values(seed, shape, levels=0, dtype=torch.float32):
+    """Normal values, or few different ones so that there are ties."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(-levels, levels + 1, shape) if levels else rng.standard_normal(shape)
+    return torch.tensor(drawn, dtype=dtype)
+
+
+# ---- kWTA
+
+
+@given(st.integers(0, 10_000), SHAPES, st.sampled_from([0, 1, 2]), st.sampled_from(DTYPES), st.data())
+def test_exactly_k_of_every_row_win_and_the_first_of_equals(seed, shape, levels, dtype, data):
+    k = data.draw(st.integers(1, shape[-1]))
+    x = values(seed, shape, levels, dtype)
+    mask = winners(x, k)
+    assert (mask.dtype, mask.shape) == (torch.bool, x.shape)
+    assert (mask.sum(-1) == k).all()
+    expected = [literal_winners(row, k) for row in x.double().view(-1, shape[-1]).tolist()]
+    assert mask.view(-1, shape[-1]).tolist() == expected
+
+
+def test_halves_are_rounded_to_even():
+    assert [survivors(n, 0.5) for n in (1, 2, 3, 5, 7)] == [0, 1, 2, 2, 4]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_way_for_a_gpu_gives_the_same(dtype, monkeypatch):
+    """There the threshold comes from torch, and ties are never looked for."""
+    x = values(2, (20, 2, 16), levels=2, dtype=dtype)
+    expected = winners(x, 5)
+
+    monkeypatch.setattr("headdiv.methods.kwta._at_hand", lambda x: False)
+    assert torch.equal(winners(x, 5), expected)
+
+
+def test_what_is_not_a_number_does_not_win():
+    x = torch.tensor([[1.0, float("nan"), 3.0], [1.0, 2.0, 3.0]])
+    assert winners(x, 1).tolist() == [[False, False, False], [False, False, True]]
+    assert winners(x, 2).tolist() == [[False, False, True], [False, True, True]]
+
+
+# ---- RFB-kWTA
+
+
+@given(st.integers(0, 10_000), st.integers(1, 4), st.integers(1, 12), st.integers(0, 1000), st.data())
+def test_the_boost_is_equation_6(seed, groups, n, most, data):
+    k = data.draw(st.integers(1, n))
+    counts = torch.from_numpy(np.random.default_rng(seed).integers(0, most + 1, (groups, n)))
+    found = boost(counts, k)
+    assert (found.dtype, found.shape) == (torch.float64, (groups, n))
+    torch.testing.assert_close(found.tolist(), [literal_boost(row, k) for row in counts.tolist()])
+    assert found.isfinite().all()
+    assert (found >= 0).all()
+
+
+# ---- "Smart" inhibition
+
+
+@given(
+    st.integers(0, 10_000),
+    st.integers(1, 4),
+    st.integers(1, 12),
+    st.floats(0.01, 0.99),
+    st.sampled_from(READINGS),
+    st.sampled_from([0.0, 0.1]),
+)
+def test_probabilities_are_equations_7_and_8(seed, groups, n, s, reading, delta):
+    counts = torch.from_numpy(np.random.default_rng(seed).integers(0, 20, (groups, n)))
+    found = keep_probabilities(counts, s, reading, delta)
+    assert (found.dtype, found.shape) == (torch.float64, (groups, n))
+    expected = [literal_keep(row, s, reading, delta) for row in counts.tolist()]
+    torch.testing.assert_close(found.tolist(), expected)
+    assert ((found >= 0.01) & (found <= 0.99)).all()
+    if delta == 0:
+        torch.testing.assert_close(found.median(-1).values, torch.full((groups,), s, dtype=torch.float64))
+
+
+def test_masks_are_drawn_from_the_global_generator_with_these_probabilities():
+    keep = torch.tensor([[0.01, 0.5], [0.9, 0.99]], dtype=torch.float64)
+    torch.manual_seed(5)
+    mask = sampled(keep, 20_000)
+    assert (mask.dtype, mask.shape) == (torch.bool, (20_000, 2, 2))
+    torch.testing.assert_close(mask.double().mean(0), keep, atol=0.01, rtol=0)
+    torch.manual_seed(5)
+    assert torch.equal(sampled(keep, 20_000), mask)
+    assert not torch.equal(sampled(keep, 20_000), mask)
+    assert sampled(keep, 0).shape == (0, 2, 2)
+
 
 COUNTING = ["kwta", "rfb-kwta", "smart"]
 G, N = 2, 6

@@ -17,7 +17,7 @@ from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method, rotation
 from headdiv.methods.base import EpochEnd
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.swaps import HeadIndex, swap_heads
+from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.records import attention_modules, record_heads
 
 BASELINE = {"name": "baseline"}

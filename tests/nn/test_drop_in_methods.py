@@ -16,7 +16,7 @@ from headdiv.core.errors import DataError
 from headdiv.methods import make_method
 from headdiv.methods.deacon import collected_moments, pca_layers
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.swaps import HeadIndex, swap_heads
+from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.nn.projections import SeparateProjections
 
 B, N, S, D, H = 2, 3, 4, 8, 4

@@ -14,7 +14,7 @@ from headdiv.core import distributed
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.swaps import HeadIndex, swap_heads
+from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.training import checkpoints, trainer
 from headdiv.training.batch_streams import IterableBatchStream
 from headdiv.training.learner import Learner, Losses

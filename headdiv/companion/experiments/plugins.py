@@ -11,8 +11,7 @@ from types import ModuleType
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import checksum, short_hash
-from headdiv.methods.code import LOADED
-from headdiv.methods.registry import named_in_errors
+from headdiv.methods.registry import LOADED, named_in_errors
 
 log = logging.getLogger(__name__)
 
