@@ -1,6 +1,6 @@
 """The methods: what each changes in attention, loss or update. `headdiv.methods.base` says how to add one."""
 
-from headdiv.methods import (  # each registers itself
+from headdiv.methods import (  # noqa: F401 (each registers itself)
     combined,
     deacon,
     differential,
@@ -17,22 +17,4 @@ from headdiv.methods import (  # each registers itself
 )
 from headdiv.methods.registry import METHODS, check_method, make_method, stored_method
 
-__all__ = [
-    "METHODS",
-    "check_method",
-    "combined",
-    "deacon",
-    "differential",
-    "drop_head",
-    "gated",
-    "head_scale",
-    "homeostasis",
-    "losses",
-    "make_method",
-    "mixing",
-    "moa",
-    "moh",
-    "rotation",
-    "stored_method",
-    "talking_heads",
-]
+__all__ = ["METHODS", "check_method", "make_method", "stored_method"]
