@@ -39,7 +39,7 @@ from headdiv.nn.attention import AttentionModule
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.linear import Linear
-from headdiv.nn.packing import AttentionLayout, one_token_each
+from headdiv.nn.packing import AttentionLayout
 from headdiv.nn.records import HeadRecord
 from headdiv.nn.sizes import AttentionSpec, Sizes
 
@@ -205,9 +205,7 @@ class MixtureAttention(AttentionModule):
         if cache.mask is None:
             cache.add(*self.key_value(x).unsqueeze(1).chunk(2, dim=-1))
         heads = cache.attend(q.unsqueeze(1)).view_as(q)
-        if self.edits:
-            heads = self.edited(heads, one_token_each(len(heads), cache.lines.position, x.device))
-        return self._mix(self.masked(heads), routing, groups)
+        return self._mix(self.edited_in_step(heads, cache), routing, groups)
 
 
 # ---- the method

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headdiv.nn.caches import BeamState, PositionCache, RowCache
-from headdiv.nn.packing import AttentionLayout, PackedLayout, padded_side
+from headdiv.nn.packing import AttentionLayout, PackedLayout, one_token_each, padded_side
 from headdiv.nn.records import HeadModule
 
 
@@ -63,6 +63,12 @@ class AttentionModule(HeadModule, ABC):
         mask = cache.mask[:, None, None].expand(-1, -1, rows.shape[1], -1)  # (n, 1, W, S)
         layout = AttentionLayout(_whole_windows(rows), _whole_windows(cache.rows), mask)
         return cache.lines.collect(self._unrecorded(rows, cache.rows.flatten(0, 1), layout))
+
+    def edited_in_step(self, heads: Tensor, cache: Any) -> Tensor:
+        """The heads' outputs (N, H, K) of one position after all edits and masks, for `step`."""
+        if self.edits:
+            heads = self.edited(heads, one_token_each(len(heads), cache.lines.position, heads.device))
+        return self.masked(heads)
 
     def _unrecorded(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """`forward` of windows (R, N, D) -> (R, N, D), without head records."""

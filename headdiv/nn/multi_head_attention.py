@@ -16,7 +16,7 @@ from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import LINEAR, Linear, linear, weight_is_all
-from headdiv.nn.packing import AttentionLayout, PackedLayout, one_token_each
+from headdiv.nn.packing import AttentionLayout, PackedLayout
 from headdiv.nn.projections import blocks_apart
 from headdiv.nn.sizes import AttentionSpec
 
@@ -137,9 +137,7 @@ class MultiHeadAttention(AttentionModule):
             q = self._project(x, 0, 1).unflatten(-1, (self.spec.heads, -1))
         z, _ = self.weigh_values(*cache.windows(q.unsqueeze(2)), cache)  # (n, H, W, K)
         heads = self.transform_heads(cache.rows(z), x, None).view(-1, self.head_slots, self.head_width)
-        if self.edits:
-            heads = self.edited(heads, one_token_each(len(heads), cache.lines.position, x.device))
-        return self._put_out(self.masked(heads).flatten(1))
+        return self._put_out(self.edited_in_step(heads, cache).flatten(1))
 
 
 def is_identity_in_evaluation(module: nn.Module | None) -> bool:
