@@ -131,7 +131,7 @@ class MultiheadAttention(nn.Module):
             raise ValueError(f"kind must be one of {', '.join(map(repr, ATTENTION_KINDS))}, found {kind!r}")
         self.method = method = method if isinstance(method, Method) else make_method(method)
         if problem := method.options.check(Sizes(d_model=embed_dim, heads=num_heads)):
-            raise ValueError(f"method.{problem[0]}: {problem[1]}")
+            raise ValueError(f"method: {problem[0]}: {problem[1]}")
         if acts_on_block(method, BlockSpec("encoder" if kind == "encoder" else "decoder", layer or 0, embed_dim)):
             raise ValueError(
                 f"method: {method!r} acts on the outputs of layers too, which an attention module does not reach; "

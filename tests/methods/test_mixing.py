@@ -122,6 +122,7 @@ def test_alphas_rest_in_any_loop_that_calls_the_method_before_the_optimiser():
             p.grad = torch.ones_like(p)
         method.after_backward(model, progress)
         assert all((p.grad is None) == rests for p in own(model).values())
+        assert (method.aux_loss(model, [], progress, 1) is None) == rests
 
 
 @pytest.mark.parametrize("clip", [None, 0.05])
