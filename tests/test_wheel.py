@@ -130,13 +130,6 @@ def test_the_core_needs_no_extra_and_imports_in_a_second_and_a_half_beyond_torch
         assert said == "headdiv: click is not installed; this needs pip install 'headdiv[pipeline]'\n"
 
 
-def test_the_metadata_says_who_made_it_for_whom_and_where_the_papers_are(installed):
-    found = metadata_of(installed[0]).metadata
-    assert found["Author"]
-    assert found.get_all("Classifier")
-    assert all(" https://" in link for link in found.get_all("Project-URL"))
-
-
 HEADS = """
 import torch
 from transformers import BertConfig, BertForMaskedLM

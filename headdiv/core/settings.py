@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from headdiv.core.errors import ConfigError
@@ -25,17 +25,6 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_for_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse true and false where neither is expected: Python would take them for 1 and 0."""
-        found = value if isinstance(value, list | tuple) else [value]
-        if any(isinstance(one, bool) for one in found) and not _takes_truth(
-            cls.model_fields[info.field_name].annotation
-        ):
-            raise PydanticCustomError("truth", "Input should not be true or false")
-        return value
-
 
 def hash_neutral(default: Any, **more: Any) -> Any:
     """A field added after runs had been stored: its default is not written, so that their hashes stay the same."""
@@ -43,10 +32,6 @@ def hash_neutral(default: Any, **more: Any) -> Any:
 
 
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, but not always there
-
-
-def _takes_truth(kind: Any) -> bool:
-    return kind in (bool, Any) or any(_takes_truth(part) for part in get_args(kind))
 
 
 def _each_once(values: list[Any]) -> list[Any]:

@@ -92,20 +92,20 @@ def test_a_choice_of_moses_rules_beside_another_tokenizer_is_named():
 # ---- optimisers, and options that came later
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"optimiser": "SDG"}, "train.optimiser.name: unknown optimiser 'SDG'; did you mean 'SGD'?"),
-        ({"optimiser": {"name": "SGD", "momentun": 1}}, "train.optimiser.momentun: unknown key; did you mean 'mom"),
-        ({"optimiser": {"name": "SGD", "lr": 1}}, "train.optimiser.lr: unknown key; expected 'learning_rate' beside"),
-        ({"optimiser": "SGD", "weight_decay": 0.1}, "train.weight_decay: is an option of AdamW; expected"),
-        ({"optimiser": {"name": "AdamW", "eps": 1e-8}, "epsilon": 1e-7}, "train.epsilon: stands under 'optimiser' too"),
-    ],
-)  # fmt: skip
-def test_a_mistake_in_an_optimiser_is_named(project, settings, message):
-    with pytest.raises(ConfigError) as found:
-        project.config(train=settings)
-    assert str(found.value).partition("deacon/translation.")[2].startswith(message)
+MISTAKES = [
+    ({"optimiser": "SDG"}, "train.optimiser.name: unknown optimiser 'SDG'; did you mean 'SGD'?"),
+    ({"optimiser": {"name": "SGD", "momentun": 1}}, "train.optimiser.momentun: unknown key; did you mean 'mom"),
+    ({"optimiser": {"name": "SGD", "lr": 1}}, "train.optimiser.lr: unknown key; expected 'learning_rate' beside"),
+    ({"optimiser": "SGD", "weight_decay": 0.1}, "train.weight_decay: is an option of AdamW; expected"),
+    ({"optimiser": {"name": "AdamW", "eps": 1e-8}, "epsilon": 1e-7}, "train.epsilon: stands under 'optimiser' too"),
+]
+
+
+def test_a_mistake_in_an_optimiser_is_named(project):
+    for settings, message in MISTAKES:
+        with pytest.raises(ConfigError) as found:
+            project.config(train=settings)
+        assert str(found.value).partition("deacon/translation.")[2].startswith(message)
 
 
 def test_the_default_optimiser_leaves_no_trace_in_a_configuration(project):
@@ -136,32 +136,6 @@ def test_options_that_are_stored_only_where_they_are_not_the_default_make_runs_d
 def test_patience_is_stored_where_it_was_asked_for(project):
     assert "patience" not in project.config().model_dump(mode="json")["train"]
     assert project.config(train={"patience": 3}).hash != project.config().hash
-
-
-# ---- methods in profiles
-
-
-def test_a_mistake_in_a_profile_has_its_line(project):
-    parts = [{"name": "deacon", "architecture": "direct", "m": 8}, {"name": "mixing"}]
-    project.write_profile(define={"both": {"name": "combined", "methods": parts}}, variants=["both"])
-    with pytest.raises(ConfigError) as found:
-        Runs("tiny")
-    lines = (project.home / "config" / "tiny.yaml").read_text().splitlines()
-    at = 1 + next(i for i, line in enumerate(lines) if line.endswith("- name: mixing"))
-    assert str(found.value).startswith(f"{project.home}/config/tiny.yaml, line {at}: ")
-    assert "experiments.deacon/translation.define.both.methods.1: 'mixing' and 'deacon' both build" in str(found.value)
-
-
-def test_options_of_a_profile_reach_the_parts(project):
-    """``methods`` speaks of every variant of a method; what a definition says itself still wins."""
-    apart = {"name": "disagreement", "term": "output"}
-    parts = [{"name": "deacon", "architecture": "direct", "m": 8, "xi": 0.9}, apart]
-    own = {"both": {"name": "combined", "methods": parts}, "alone": parts[0]}
-    shared = {"deacon": {"xi": 0.5, "delta_p": 0.05}, "disagreement": {"weight": 2.0}}
-    project.write_profile(define=own, variants=["both", "alone"], methods=shared)
-    both, alone = (config.method for config in Runs("tiny").all())
-    assert both["methods"][0] == alone
-    assert (alone["xi"], alone["delta_p"], both["methods"][1]["weight"]) == (0.9, 0.05, 2.0)
 
 
 def test_stored_results_belong_to_the_profile():

@@ -1,21 +1,18 @@
-"""The tables of docs/results.md and its appendix, and the hours of docs/checklist.md, show the stored runs."""
+"""The tables of docs/results.md and its appendix show the stored runs."""
 
 import csv
 import re
-import runpy
 from functools import cache
 
 import pytest
-from tracked import ROOT, git_files
+from tracked import ROOT
 
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.experiments.run_result import read_outputs
 from headdiv.companion.report.families import reported_difference
 from headdiv.companion.report.groups import judged_with
 from headdiv.companion.report.measures import MEASURES, mean_measure
-from headdiv.core.files import read_json
 
 NUMBER = re.compile(r"[+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 RUNS = {
@@ -24,9 +21,6 @@ RUNS = {
     "float32": ("multi30k-float32", "deacon/translation"),
     "parts": ("dissection", "deacon/dissection"),
     "dropout": ("dissection-dropout", "deacon/dissection"),
-    "toy": ("dissection-toy", "deacon/dissection"),
-    "small": ("headtohead-small", "headtohead/translation"),
-    "homeostasis": ("homeostasis-small", "homeostasis/small"),
     "ten": ("headtohead-10", "headtohead/translation"),
     "sweep": ("diversity", "headtohead/translation"),
     "tuned": ("contest", "headtohead/tuned"),
@@ -42,25 +36,14 @@ def over(name, rows):
 
 
 ROWS = "direct-8; direct-3; average-8; average-3; nonlinear-8; nonlinear-3"
-LONG = [f"long/{row}" for row in f"baseline; {ROWS}".split("; ")]
 PARTS = "direct-8; batch-norm; frozen; optimiser; no-norm"
-ONE_SEED = "gamma-03; gamma-03-delta-005; gamma-03-frozen; gamma-03-optimiser; batch-norm-03; output-03"
-TOY = "batch-norm-03; gamma-03-frozen; gamma-03-optimiser; gamma-03; gamma-03-delta-005"
-HOMEOSTASIS = [f"homeostasis/{variant}" for variant in ("baseline", "rfb-50", "rfb-80")]
 FLOATS = [f"parts/{variant} - float32/{variant}" for variant in ("baseline", "direct-8")]
-SMALL = """alphas-kwta-80; dpp-o dis-o alphas; soft manual; rfb-80 smart-16; direct-3 direct-8 direct-8-dis-o; \
-average-8 nonlinear-8; moa-8-4 moa-32-4"""
-TEN = """rfb-80; layer-dropout; direct-8-dis-o; alphas; direct-8; dis-o; soft; alphas-kwta-80; dpp-o; manual; moa-8-4; \
-direct-3; nonlinear-8; moa-32-4; smart-16; average-8"""
 SWEEP = """dis-o-03 dis-o-1 dis-o-3 dis-o-10 dis-o-30; dpp-o-1e1 dpp-o-1e2 dpp-o-1e3 dpp-o-1e4 dpp-o-1e5; \
 alphas-10 alphas-40 alphas-160 alphas-640 alphas-2560; orthogonality-1 orthogonality-10 orthogonality-100; \
 hsic-1 hsic-10 hsic-100"""
 OWN = ["long/baseline", "parts/baseline", "dropout/baseline", "", "tuned/baseline"]
-SCORES = "training_loss validation_nll lowest validation_accuracy bleu"
-SMALL_MODEL = "training_loss validation_nll validation_accuracy validation_bleu training_imi bleu paper:bleu"
 PART = ["mhr/baseline", "mhr/alphas", "mhr/manual", "mhr/soft", "mhr/cosine"]
 DEACON = "direct-8; batch-norm"
-PAPER = re.sub(r"training_loss|validation_accuracy|bleu", r"\g<0> paper:\g<0>", SCORES)
 EVIDENCE = [
     *over("tuned", "batch-norm; direct-8; alphas; layer-dropout; rfb-80"),
     *(f"regulariser/{variant}{level}" for variant in ("direct-8", "batch-norm") for level in ("", "-d2", "-d3")),
@@ -82,13 +65,6 @@ TABLES = [
     ("results", "How strong is the baseline?", 0, ["long/baseline", *[""] * 6], "- paper:bleu"),
     ("results", "How strong is the baseline?", 0, ["", *OWN, ""], "- bleu"),
     ("results", "Does diversity help?", 0, over("sweep", SWEEP), "- validation_nll bleu of:cka of:effective_rank"),
-    ("appendix", "Table 3 in full", 0, LONG, f"{PAPER} cka effective_rank"),
-    ("appendix", "Table 3 in full", 1, LONG, "parameters"),
-    ("appendix", "Table 3 in full", 1, LONG, "paper:parameters"),
-    ("appendix", "DEACON dissected: one seed, and generated text", 0, over("parts", ONE_SEED), f"seeds {SCORES}"),
-    ("appendix", "DEACON dissected: one seed, and generated text", 1,
-     over("toy", "batch-norm; frozen; optimiser; direct-8; "), "validation_nll bleu"),
-    ("appendix", "DEACON dissected: one seed, and generated text", 1, over("toy", TOY), "- - validation_nll bleu"),
     ("appendix", "SQuAD, trained on a part", 0, ["qa/baseline", "qa/direct-8", "qa/batch-norm"], "lowest - em f1"),
     ("appendix", "SQuAD, trained on a part", 0, ["", *over("qa", DEACON)], "- lowest"),
     ("appendix", "IWSLT'14, trained on a part", 0, PART, "lowest - bleu"),
@@ -99,16 +75,12 @@ TABLES = [
     ("appendix", "WikiText-2", 0, ["lm/baseline", "lm/direct-8", ""], "- - - - paper:perplexity"),
     ("appendix", "bfloat16 against float32", 0, [*FLOATS, ""], "off:validation_nll validation_nll off:bleu bleu"),
     ("appendix", "bfloat16 against float32", 0, ["", "", *over("float32", "direct-8")], "validation_nll - bleu"),
-    ("appendix", "Homeostasis, small model", 0, HOMEOSTASIS, SMALL_MODEL),
-    ("appendix", "Head to head at DEACON's sizes", 0, ["ten/baseline", *over("ten", TEN)], f"seeds {SCORES}"),
-    ("appendix", "Head to head, three epochs", 0, ["small/baseline", *over("small", SMALL)], "bleu"),
 ]  # fmt: skip
 STORED = {  # tables of which each row has a baseline of its own
     "regulariser": "results/regulariser/tables/deacon_regulariser.csv",
     "shares": "results/shares/tables/headtohead_shares.csv",
 }
 ENDS = ("", "_low", "_high")
-BATCH_NORM = ("batch-norm", "baseline")
 OF_TWO = {"dropout": "parts", "float32": "parts"}  # tables whose rows are of two profiles
 runs_of = cache(judged_with)
 
@@ -199,70 +171,3 @@ def test_a_table_of_results_shows_the_stored_runs(monkeypatch, page, heading, nu
                 if not agree(cell, found):
                     wrong.append(f"{label}, {column}: found {cell!r}, expected {found}")
     assert not wrong, "\n".join(wrong)
-
-
-def test_the_hours_of_the_checklist_are_those_of_the_stored_runs():
-    (_, *rows), *_ = tables("docs/checklist.md").values()
-    seconds = {}
-    for profile, trainings, hours, machine in rows:
-        if "not kept" in machine:
-            seconds[profile] = [3600 * float(hours)]
-            continue
-        if profile == "`contest`, tuning":
-            settings = map(read_json, git_files("results/contest/*/tune/*.json"))
-            seconds[profile] = [one["seconds"] for one in settings if "curve" in one]
-        else:
-            stored = (read_json(path) for path in git_files(f"results/{profile.strip('`')}/*/metrics.json"))
-            seconds[profile] = {run["hash"]: run["cost"]["training_seconds"] for run in stored}.values()
-        assert (trainings, hours) == (f"{len(seconds[profile])}", f"{sum(seconds[profile]) / 3600:.1f}"), profile
-    stored = {path.relative_to(ROOT / "results").parts[0] for path in git_files("results/*/metrics.json")}
-    assert {profile.strip("`") for profile in seconds} == {*stored, "quick", "contest`, tuning"}
-    total = sum(map(sum, seconds.values())) / 3600
-    assert f"Together {total:.1f} hours" in (ROOT / "docs" / "checklist.md").read_text()
-
-
-def in_one_line(page):
-    return " ".join((ROOT / page).read_text().split())
-
-
-def test_the_headline_is_what_the_stored_runs_of_part_1_say(monkeypatch):
-    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    said = "After 4,680 updates, with the settings tried, three papers' methods did not beat a tuned"
-    for page in ("README.md", "docs/results.md"):
-        assert said.lower() in in_one_line(page).lower()
-    assert {run.curve[-1].steps for runs in runs_of(*RUNS["tuned"]).values() for run in runs} == {4680}
-    methods = {"tuned/direct-8", "tuned/alphas", "tuned/rfb-80"}
-    by_loss, by_cka = (against_baseline("tuned", score) for score in ("lowest", "cka"))
-    assert all(by_loss[one].low > 0 for one in methods)  # nats above the Transformer
-    assert all(0.005 < by_cka[one].mean < 0.275 for one in methods)
-
-
-def test_batch_normalisation_is_equal_over_the_seeds_of_both_parts(monkeypatch):
-    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    monkeypatch.setitem(RUNS, "shares", ("shares", "headtohead/shares"))
-    both = {one: by_seed(f"tuned/{one}", "lowest") | by_seed(f"shares/{one}", "lowest") for one in BATCH_NORM}
-    found = comparison.differences(both, [BATCH_NORM])[BATCH_NORM]
-    assert (found.count, round(found.mean, 3), round(found.half, 3)) == (11, 0.002, 0.007)
-    assert round(found.equivalence(0.01), 3) == 0.016
-    assert "it has +0.002 ± 0.007: equal within 0.01 (p = 0.016)" in in_one_line("docs/results.md")
-
-
-def test_how_often_translations_of_iwslt_repeat_themselves():
-    """A phrase of three stored tokens, at once again."""
-    shares = {"baseline": [], "others": []}
-    for path in git_files(*(f"results/tables/{paper}/translation/*/metrics.json" for paper in ("mhr", "dpp"))):
-        outputs = read_outputs(path).tokens
-        again = sum(any(x[i : i + 3] == x[i + 3 : i + 6] for i in range(len(x) - 5)) for x in outputs)
-        shares["baseline" if path.parts[-3] == "baseline" else "others"].append(100 * again / len(outputs))
-    ends = [f"{value:.1f}" for value in (min(shares["baseline"]), max(shares["baseline"]), max(shares["others"]))]
-    assert ends == ["4.9", "5.3", "7.5"]
-    said = "In {} to {} % of the Transformer's outputs, and up to {} % of the others'"
-    assert said.format(*ends) in in_one_line("docs/appendix.md")
-
-
-def test_the_readmes_picture_of_the_finding_has_a_row_for_each_arm_in_both_panels(monkeypatch):
-    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    axes = runpy.run_path(str(ROOT / "scripts" / "readme_figures.py"))["draw_finding"]().axes
-    rows = [label.get_text() for label in axes[0].get_yticklabels()]
-    assert [len(rows), len(axes)] == [5, 2]
-    assert "DEACON, direct, m = 8" in rows

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from headdiv.companion.experiments.papers import BASELINE, PaperTask, task_of
@@ -13,7 +11,6 @@ from headdiv.companion.experiments.running import build_model
 from headdiv.companion.models.transformer import count_parameters
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.core.files import canonical_json
 from headdiv.core.settings import check
 from headdiv.methods import check_method
 
@@ -32,17 +29,19 @@ def count(
     ``vocabulary`` has sizes as `Task.vocabulary` gives them; ``data`` the keys of the data's configuration that the
     model's size depends on.
     """
-    return _count(canonical_json([kind, method, sizes, list(vocabulary), data or {}]))
-
-
-@cache
-def _count(arguments: str) -> int:
-    kind, method, sizes, vocabulary, data = json.loads(arguments)
-    spec = TASKS[kind]
-    needed = {"epoch_tokens": 1} if "epoch_tokens" in spec.Data.model_fields else {}
-    model = check(spec.Model, sizes)
-    data, method = check(spec.Data, {"name": "toy", **needed, **data}), check_method(method, model)
-    config = RunConfig(paper="", task="", kind=kind, variant="", data=data, model=model, method=method, seed=0)
+    task = TASKS[kind]
+    needed = {"epoch_tokens": 1} if "epoch_tokens" in task.Data.model_fields else {}
+    model = check(task.Model, sizes)
+    config = RunConfig(
+        paper="",
+        task="",
+        kind=kind,
+        variant="",
+        data=check(task.Data, {"name": "toy", **needed, **(data or {})}),
+        model=model,
+        method=check_method(method, model),
+        seed=0,
+    )
     return parameters_of(config, tuple(vocabulary))
 
 
@@ -73,35 +72,31 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
     vocabulary = TASKS[first.kind].vocabulary(first.data)
     configs = {BASELINE: first.model_copy(update={"variant": BASELINE, "method": {"name": BASELINE}}), **variants}
     counts = {variant: parameters_of(config, vocabulary) for variant, config in configs.items()}
-    at_paper_sizes = (
-        {variant: _at_paper_sizes(config, task) for variant, config in configs.items()} if task.sizes else None
-    )
+    at_paper_sizes = {variant: _at_paper_sizes(config, task) for variant, config in configs.items()}
+    deciding = at_paper_sizes if task.sizes else counts
     reported = {variant: row.reported.get("parameters") for variant, row in task.variants.items()}
-    return {
-        variant: {
+    base, printed_to = reported.get(BASELINE), task.sizes.printed_to if task.sizes else 1
+    audited = {}
+    for variant in variants:
+        paper, follows = reported.get(variant), None
+        if paper is not None:
+            same = base is not None and deciding[variant] - deciding[BASELINE] == paper - base
+            follows = DIFFERENCE if same and variant != BASELINE else NO
+            if round(deciding[variant] / printed_to) * printed_to == paper:
+                follows = EXACT
+        audited[variant] = {
             "parameters": counts[variant],
-            "at_paper_sizes": at_paper_sizes and at_paper_sizes[variant],
-            "paper": None if reported.get(variant) is None else int(reported[variant]),
-            "follows": _follows(variant, at_paper_sizes or counts, reported, task),
+            "at_paper_sizes": at_paper_sizes[variant],
+            "paper": None if paper is None else int(paper),
+            "follows": follows,
         }
-        for variant in variants
-    }
+    return audited
 
 
-def _at_paper_sizes(config: RunConfig, task: PaperTask) -> int:
+def _at_paper_sizes(config: RunConfig, task: PaperTask) -> int | None:
+    """A variant's parameters at the sizes to which the paper's counts belong, where these are known."""
+    if task.sizes is None:
+        return None
     row = task.variants.get(config.variant)
     sizes = task.sizes.model | (row.model if row else {})
     return count(config.kind, row.method if row else config.method, sizes, task.sizes.vocabulary, task.sizes.data)
-
-
-def _follows(
-    variant: str, counts: Mapping[str, int], reported: Mapping[str, float | None], task: PaperTask
-) -> str | None:
-    paper, base = reported.get(variant), reported.get(BASELINE)
-    if paper is None:
-        return None
-    printed_to = task.sizes.printed_to if task.sizes else 1
-    if round(counts[variant] / printed_to) * printed_to == paper:
-        return EXACT
-    same = variant != BASELINE and base and counts[variant] - counts[BASELINE] == paper - base
-    return DIFFERENCE if same else NO

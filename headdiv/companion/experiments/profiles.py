@@ -183,8 +183,8 @@ class _Experiment:
         own, at, row = self.own, self.at, self.rows.get(variant)
         place = (*at, "variants" if row else "define", variant)
         method = dict(row.method if row else own.define[variant])
-        if method.get("name") == "combined":
-            method["methods"] = [self._with_shared(variant, part, place) for part in method["methods"]]
+        if method.get("name") == "combined" and isinstance(parts := method.get("methods"), list):
+            method["methods"] = [self._with_shared(variant, p, place) if isinstance(p, dict) else p for p in parts]
         profile = level("model", own.model, (*at, "model")) | level("train", own.train, (*at, "train"))
         profile |= self._shared(method)
         settings = self._settings(own.settings.get(variant, {}), "settings", variant) | tried

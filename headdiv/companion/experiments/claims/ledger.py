@@ -1,52 +1,57 @@
 """The ledger of claims: what the papers' own numbers contradict, parameter counts, and what stored runs measured.
 
 No verdict is written down anywhere: counts and expressions are computed, and stored runs decide where they may
-(`evidence.py`). A table's score that no run has judged stands in the table beside ours, and is no claim here.
+(`evidence.py`). A table's scores stand in the table beside ours, and are no claims here.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from statistics import mean
-from typing import Any
+from dataclasses import dataclass
+from functools import cache, partial
 
 from headdiv.companion import paths
 from headdiv.companion.analysis.comparison import Difference
-from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.data.public_sets import load_registry
-from headdiv.companion.experiments.claims.evidence import Evidence, Results
+from headdiv.companion.experiments.claims.evidence import Results
 from headdiv.companion.experiments.claims.records import (
+    CLAIMS,
     Computed,
     Contradiction,
     Counts,
     Grade,
+    Holds,
     Relation,
     load_claims,
-    papers_with_claims,
 )
-from headdiv.companion.experiments.claims.verdicts import (
-    ABOVE,
-    ACCEPTED,
-    CONFIRMED,
-    CONTRADICTED,
-    FOLLOWS,
-    NOT_COMPARABLE,
-    NOT_RUN,
-    REFUTED,
-    TOLERANCE,
-    UNDECIDED,
-    VERDICTS,
-    decide,
-    tolerance,
-)
-from headdiv.companion.experiments.papers import BASELINE, PaperTask, load_paper
+from headdiv.companion.experiments.papers import BASELINE, PaperTask, load_paper, paper_names
 from headdiv.companion.experiments.parameters import count
-from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.settings import nearest
+from headdiv.core.errors import DataError
 
+FOLLOWS, CONTRADICTED = "follows", "contradicted"
+CONFIRMED, REFUTED, UNDECIDED = "confirmed", "refuted", "undecided"
+NOT_RUN, NOT_COMPARABLE = "not run here", "not comparable"
+VERDICTS = {
+    FOLLOWS: "computed again from the architecture, it comes out",
+    CONTRADICTED: "computed again, it does not come out; the cause is named, and how much depends on it",
+    CONFIRMED: "measured at the paper's own scale: all of the 95 % interval is as the paper says",
+    REFUTED: "measured at the paper's own scale: none of the 95 % interval is as the paper says",
+    UNDECIDED: "measured at the paper's own scale, and left open by the interval over seeds (one seed has none)",
+    NOT_COMPARABLE: "measured, but otherwise than in the paper, so that it decides nothing",
+    NOT_RUN: "nothing stored is near enough to the paper's data, sizes, method and length",
+}
 RELATION = "relation"  # the unit of what is true or false
+
+# What a variant's score minus another's may be for a relation to hold: from, to. Equal scores are neither higher nor
+# lower.
+ACCEPTED: dict[Holds, tuple[float, float]] = {
+    "higher": (1e-12, math.inf),
+    "lower": (-math.inf, -1e-12),
+    "not higher": (-math.inf, 0.0),
+    "within half a point": (-0.5, 0.5),
+}
 
 
 @dataclass(frozen=True)
@@ -72,18 +77,14 @@ class Judgement:
     cause: str | None = None
     grade: Grade | None = None
 
-    def record(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
 
-
-def ledger(paper: str | None = None, verdict: str | None = None) -> list[Judgement]:
-    """Every claim with its verdict; of all papers that have claims and of all verdicts where none is named.
+def ledger(paper: str | None = None) -> list[Judgement]:
+    """Every claim with its verdict; of all papers that have claims where none is named.
 
     A stored run that cannot be read decides nothing: a warning names its file.
 
     Raises:
-        ConfigError: no such paper or verdict.
+        ConfigError: no such paper.
         DataError: this is no project.
     """
     if not any((paths.home() / name).is_dir() for name in ("results", "config")):
@@ -91,10 +92,7 @@ def ledger(paper: str | None = None, verdict: str | None = None) -> list[Judgeme
             f"{paths.home()}: no project (neither results/ nor config/), so that no claim can be held against "
             "stored runs; change to a project's folder, or name it in HEADDIV_HOME"
         )
-    if verdict is not None and verdict not in VERDICTS:
-        raise ConfigError(f"verdict {verdict!r} is not known{nearest(verdict, list(VERDICTS))}")
-    judgements = [row for name in ([paper] if paper else papers_with_claims()) for row in _Judge(name).ledger()]
-    return [judgement for judgement in judgements if verdict in (None, judgement.verdict)]
+    return [row for name in ([paper] if paper else paper_names(CLAIMS)) for row in _Judge(name).ledger()]
 
 
 def summary(rows: Iterable[Judgement]) -> dict[str, dict[str, int]]:
@@ -110,118 +108,92 @@ class _Judge:
         self.paper, self.claims, self.tasks = paper, load_claims(paper), load_paper(paper).tasks
         self.results = Results(paper)
 
-    def ledger(self) -> list[Judgement]:
+    def ledger(self) -> Iterator[Judgement]:
         """All claims of the paper: tables' numbers, then what its text says."""
-        rows: list[Judgement] = []
         for name, task in self.tasks.items():
-            rows += [*self._counts(name, task), *self._scores(name, task)]
+            if task.sizes or name in self.claims.counts:
+                yield from self._counts(name, task)
         for contradiction in self.claims.contradictions:
-            rows += [self._computed(contradiction, claim) for claim in contradiction.claims]
+            for claim in contradiction.claims:
+                yield self._computed(contradiction, claim)
         for name, relations in self.claims.relations.items():
-            rows += [self._relation(name, relation) for relation in relations]
-        return rows
+            for relation in relations:
+                yield self._relation(name, relation)
 
     # ---- what is computed
 
     def _counts(self, name: str, task: PaperTask) -> Iterator[Judgement]:
-        """The parameter counts that a task's table prints, where the sizes that they belong to are known."""
-        known = self.claims.counts.get(name)
-        if task.sizes is None and known is None:
-            return
-        for variant, numbers in task.numbers().items():
-            if (printed := numbers.get("parameters")) is None:
-                continue
-            ours = self._parameters(name, variant)
-            follows = abs(ours - printed) <= task.step("parameters") / 2
-            yield Judgement(
-                self.paper,
-                f"{task.table}, {task.label(variant)}, parameters",
-                int(printed),
-                "parameters",
-                FOLLOWS if follows else CONTRADICTED,
-                ours,
-                f"parameters counted: {ours:,}",
-                *_why(None if follows else known),
-            )
+        """The parameter counts that a task's table prints."""
+        printed_to = task.sizes.printed_to if task.sizes else 1
+        for variant, row in task.variants.items():
+            if (printed := row.reported.get("parameters")) is not None:
+                ours, why = _parameters(self.paper, name, variant), self.claims.counts.get(name)
+                follows = abs(ours - printed) <= printed_to / 2
+                place, working = f"{task.table}, {task.label(variant)}, parameters", f"parameters counted: {ours:,}"
+                yield self._recomputed(place, int(printed), "parameters", ours, follows, working, why)
 
     def _computed(self, contradiction: Contradiction, claim: Computed) -> Judgement:
-        value, unit, step = _printed(claim.printed)
         ours = self._evaluated(claim.computed)
-        follows = ours if isinstance(ours, bool) else abs(ours - value) <= step / 2 + 1e-9 * abs(value)
+        if claim.printed:
+            number, _, unit = claim.printed.partition(" ")
+            value: float | bool = float(number) if "." in number else int(number)
+            last_digit = 10.0 ** -len(number.partition(".")[2])
+            follows = abs(ours - value) <= last_digit / 2 + 1e-9 * abs(value)
+        else:
+            value, unit, follows = True, RELATION, bool(ours)
         shown = [f"{claim.computed}: {show(ours)}"]
         shown += [f"{what}: {show(self._evaluated(expression))}" for what, expression in claim.also.items()]
-        return Judgement(
-            self.paper,
-            f"{claim.place}, {claim.says}",
-            value,
-            unit,
-            FOLLOWS if follows else CONTRADICTED,
-            ours,
-            "; ".join(shown),
-            *_why(None if follows else contradiction),
-        )
+        place = f"{claim.place}, {claim.says}"
+        return self._recomputed(place, value, unit, ours, follows, "; ".join(shown), contradiction)
+
+    def _recomputed(
+        self,
+        place: str,
+        value: float | bool,
+        unit: str,
+        ours: float | bool,
+        follows: bool,
+        working: str,
+        why: Counts | Contradiction | None,
+    ) -> Judgement:
+        if follows or why is None:
+            return Judgement(self.paper, place, value, unit, FOLLOWS if follows else CONTRADICTED, ours, working)
+        return Judgement(self.paper, place, value, unit, CONTRADICTED, ours, working, why.cause, why.grade)
 
     def _evaluated(self, expression: str) -> float | bool:
         """What an expression of a claim gives, see `Computed`: it stands in a file of this package."""
-        names = {"__builtins__": {}, "count": self._parameters, "examples": _examples}
+        names = {"__builtins__": {}, "count": partial(_parameters, self.paper), "examples": _examples}
         return eval(expression, names)
-
-    def _parameters(self, name: str, variant: str = BASELINE, vocabulary: list[int] | None = None, **sizes: int) -> int:
-        """Parameters of a row at its task's sizes, but for those given."""
-        task, known = self.tasks[name], self.claims.counts.get(name)
-        row, papers = task.variants[variant], task.sizes
-        model = papers.model if papers else known.model
-        vocabulary = vocabulary or (papers.vocabulary if papers else known.vocabulary)
-        data = papers.data if papers else {}
-        return count(task.kind or name, row.method, {**model, **row.model, **sizes}, vocabulary, data)
 
     # ---- what runs measured
 
-    def _scores(self, name: str, task: PaperTask) -> Iterator[Judgement]:
-        """The scores of a task's table that stored runs have judged."""
-        numbers = task.numbers()
-        for variant, reported in numbers.items():
-            evidence = self.results.evidence((name, variant)) if name in self.claims.scale else None
-            if evidence is None:
-                continue
-            for score, printed in reported.items():
-                column, values = task.columns[score], evidence.values((name, variant), score)
-                if column.better is None or column.quantity not in TOLERANCE or not values:
-                    continue
-                measured, room = interval(values), tolerance(printed, column.quantity)
-                verdict, working = decide(measured, printed - room, printed + room), f"tolerance {show(room)}"
-                if verdict == REFUTED and column.better == "higher" and measured.mean > printed:
-                    verdict = ABOVE
-                # A run without the paper's effect may lie within the tolerance as well.
-                if verdict == CONFIRMED and room >= (effect := _effect(numbers, variant, score)) - 1e-9:
-                    verdict, working = UNDECIDED, f"{working}, not smaller than the paper's own effect, {show(effect)}"
-                verdict, working = self._with_scale(score, verdict, f"{_shown(measured)}, {working}", evidence)
-                place = f"{task.table}, {task.label(variant)}, {column.label}"
-                yield Judgement(self.paper, place, printed, column.quantity, verdict, measured.mean, working)
-
     def _relation(self, name: str, relation: Relation) -> Judgement:
-        task, score = self.tasks[name], relation.score
+        score = relation.score
         other_task, _, other_variant = relation.against.rpartition("/")
         variant, other = (name, relation.variant), (other_task or name, other_variant)
-        what = task.columns[score].label if score in task.columns else score.replace("_", " ")
+        label, other_label = (self.tasks[task].label(row) for task, row in (variant, other))
+        columns = self.tasks[name].columns
+        what = columns[score].label if score in columns else score.replace("_", " ")
         than = "of" if relation.holds == "within half a point" else "than"
-        label, other_label = task.label(relation.variant), self.tasks[other[0]].label(other_variant)
         place = f"{relation.place}, {what} of {label} is {relation.holds} {than} that of {other_label}"
-        evidence = self.results.evidence(variant, other)
-        values = [evidence.values(row, score) for row in (variant, other)] if evidence else []
-        if evidence is None or not all(len(found) == evidence.seeds for found in values):
+        if (measured := self.results.compare(variant, other, score)) is None:
             lacking = "nothing stored has the paper's data, sizes, method and length"
             return Judgement(self.paper, place, True, RELATION, NOT_RUN, None, lacking)
-        difference, (low, high) = evidence.difference(variant, other, score), ACCEPTED[relation.holds]
-        working = f"{show(mean(values[0]))} against {show(mean(values[1]))}, difference {_shown(difference)}"
-        verdict, working = self._with_scale(score, decide(difference, low, high), working, evidence)
+        difference, (low, high) = measured.difference, ACCEPTED[relation.holds]
+        verdict = decide(difference, low, high)
+        working = " against ".join(map(show, measured.means)) + f", difference {_shown(difference)}; {measured.scale}"
+        if note := self.claims.not_comparable.get(score):
+            verdict, working = NOT_COMPARABLE, f"{working}; {note}"
         return Judgement(self.paper, place, True, RELATION, verdict, low <= difference.mean <= high, working)
 
-    def _with_scale(self, score: str, verdict: str, working: str, evidence: Evidence) -> tuple[str, str]:
-        """A verdict and its working with the runs' scale; of a score that we measure otherwise, with how."""
-        if note := self.claims.not_comparable.get(score):
-            return NOT_COMPARABLE, f"{working}; {evidence.scale}; {note}"
-        return verdict, f"{working}; {evidence.scale}"
+
+def decide(measured: Difference, low: float, high: float) -> str:
+    """The verdict on what runs measured, where a claim holds from ``low`` to ``high``; one seed has no interval."""
+    if low <= measured.low and measured.high <= high:
+        return CONFIRMED
+    if measured.high < low or measured.low > high:
+        return REFUTED
+    return UNDECIDED
 
 
 def show(value: float) -> str:
@@ -231,32 +203,23 @@ def show(value: float) -> str:
     return f"{int(value):,}" if value == int(value) else f"{value:.6g}"
 
 
+@cache
+def _parameters(paper: str, name: str, variant: str = BASELINE, vocabulary: tuple[int, ...] = (), **sizes: int) -> int:
+    """Parameters of a row at its task's sizes, but for those given."""
+    task = load_paper(paper).tasks[name]
+    row, known = task.variants[variant], task.sizes or load_claims(paper).counts[name]
+    model = {**known.model, **row.model, **sizes}
+    data = task.sizes.data if task.sizes else {}
+    return count(task.kind or name, row.method, model, vocabulary or known.vocabulary, data)
+
+
 def _examples(data: str, split: str) -> int:
     """How many examples a split of a public data set has."""
     return load_registry()[data].splits[split].count
 
 
-def _printed(text: str) -> tuple[float | bool, str, float]:
-    """A number as the paper prints it: its value, its unit, and one unit of its last digit; "": a truth."""
-    if not text:
-        return True, RELATION, 0.0
-    number, _, unit = text.partition(" ")
-    return float(number) if "." in number else int(number), unit, 10.0 ** -len(number.partition(".")[2])
-
-
-def _shown(measured: Interval) -> str:
-    if measured.count < 2:
-        return f"{show(measured.mean)} of one seed, which has no interval"
-    freedom = f", residual degrees of freedom: {measured.freedom}" if isinstance(measured, Difference) else ""
-    return f"{show(measured.mean)} ({measured.low:.4g} to {measured.high:.4g} over {measured.count} seeds{freedom})"
-
-
-def _why(known: Counts | Contradiction | None) -> tuple[str | None, Grade | None]:
-    return (known.cause, known.grade) if known else (None, None)
-
-
-def _effect(numbers: dict[str, dict[str, float]], variant: str, score: str) -> float:
-    """How far the paper's score is from its baseline's; of the baseline, the most that another row is from it."""
-    scores = {name: reported[score] for name, reported in numbers.items() if score in reported}
-    rows = [variant] if variant != BASELINE else [name for name in scores if name != BASELINE]
-    return max(abs(scores[row] - scores[BASELINE]) for row in rows)
+def _shown(difference: Difference) -> str:
+    if difference.count < 2:
+        return f"{show(difference.mean)} of one seed, which has no interval"
+    ends, seeds = f"{difference.low:.4g} to {difference.high:.4g}", f"{difference.count} seeds"
+    return f"{show(difference.mean)} ({ends} over {seeds}, residual degrees of freedom: {difference.freedom})"

@@ -7,9 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from headdiv.companion.experiments.papers import FOLDER, PaperTask, Variant
-from headdiv.core.errors import ConfigError
-from headdiv.core.settings import Settings, Source, check, nearest
+from headdiv.companion.experiments.papers import FOLDER, load_yaml
+from headdiv.core.settings import Settings
 
 CLAIMS = FOLDER / "claims"
 
@@ -83,21 +82,7 @@ class PaperClaims(Settings):
     relations: dict[str, list[Relation]] = Field(default_factory=dict, description="by task")
 
 
-def papers_with_claims() -> list[str]:
-    """The papers whose claims are known, by name."""
-    return sorted(path.stem for path in CLAIMS.glob("*.yaml"))
-
-
 @cache
 def load_claims(paper: str) -> PaperClaims:
-    """What a paper claims. Raises ConfigError: no claims of such a paper are known, or their file is wrong."""
-    if paper not in (known := papers_with_claims()):
-        raise ConfigError(f"claims of {paper!r} are not known{nearest(paper, known)}")
-    source = Source(CLAIMS / f"{paper}.yaml")
-    return check(PaperClaims, source.data, source=source)
-
-
-def sizes_of(task: PaperTask, row: Variant, scale: Scale) -> dict[str, Any]:
-    """The sizes of a row's model in the paper; empty where they are not known."""
-    sizes = task.sizes.model if task.sizes else scale.model
-    return {**sizes, **row.model} if sizes else {}
+    """What a paper claims. Raises ConfigError: no claims of such a paper are known."""
+    return load_yaml(PaperClaims, CLAIMS, paper)

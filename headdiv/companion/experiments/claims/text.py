@@ -10,19 +10,25 @@ from itertools import groupby
 
 from tabulate import tabulate
 
-from headdiv.companion.experiments.claims.ledger import RELATION, Judgement, show, summary
+from headdiv.companion.experiments.claims.ledger import (
+    CONTRADICTED,
+    FOLLOWS,
+    NOT_RUN,
+    RELATION,
+    VERDICTS,
+    Judgement,
+    show,
+    summary,
+)
 from headdiv.companion.experiments.claims.records import GRADES
-from headdiv.companion.experiments.claims.verdicts import CONTRADICTED, FOLLOWS, NOT_RUN, VERDICTS
 
-COUNTED = (FOLLOWS, NOT_RUN)  # verdicts whose claims are only counted where all are asked for
 WIDEST = 110  # characters
 
 
 def summary_text(rows: Sequence[Judgement]) -> str:
     """How many claims have each verdict, a column for each paper, and what each verdict means."""
-    return "\n".join(
-        [_counted(rows, "plain"), "", *(_wrapped(f"{key}: {what}", "", "  ") for key, what in VERDICTS.items())]
-    )
+    meanings = [_wrapped(f"{verdict}: {meaning}", "", "  ") for verdict, meaning in VERDICTS.items()]
+    return "\n".join([_counted(rows, "plain"), "", *meanings])
 
 
 def summary_markdown(rows: Sequence[Judgement]) -> str:
@@ -45,39 +51,39 @@ def _counted(rows: Sequence[Judgement], tablefmt: str) -> str:
 
 
 def as_text(rows: Sequence[Judgement], verbose: bool = False) -> str:
-    """The ledger by paper, verdict and cause, in lines of the terminal's width.
+    """The ledger by paper, verdict and cause, the gravest first, in lines of the terminal's width.
 
-    ``verbose``: with how each was computed, and with the claims of every verdict; else those that need no look are only
-    counted, unless all rows have one verdict.
+    ``verbose``: with how each was computed; else what follows and what was not run, which need no look, is only
+    counted.
     """
-    several, lines = len({row.verdict for row in rows}) > 1, []
+    verdicts, grades, causes = list(VERDICTS), [None, *GRADES], {}
+    for row in rows:
+        causes.setdefault(row.cause, len(causes))
+    lines = []
     for paper, of_paper in groupby(rows, lambda row: row.paper):
-        by_verdict = sorted(of_paper, key=lambda row: list(VERDICTS).index(row.verdict))
+        by_verdict = sorted(of_paper, key=lambda row: verdicts.index(row.verdict))
         for verdict, group in groupby(by_verdict, lambda row: row.verdict):
             claims = list(group)
             lines.append(f"{paper}: {verdict} ({len(claims)})")
-            if verbose or not several or verdict not in COUNTED:
+            if verdict == CONTRADICTED:
+                claims.sort(key=lambda row: (grades.index(row.grade), causes[row.cause]))
+            if verbose or verdict not in (FOLLOWS, NOT_RUN):
                 lines += _claims(claims, verbose)
         lines.append("")
-    if several and not verbose:
-        lines.append("-v shows every claim and how it was computed, --verdict those with one verdict.")
+    if not verbose:
+        lines.append("-v shows every claim and how it was computed.")
     return "\n".join(lines).rstrip()
 
 
-def _claims(claims: list[Judgement], verbose: bool) -> list[str]:
-    lines, graded = [], list(GRADES)
-    if claims[0].verdict == CONTRADICTED:  # what matters most first; sorting keeps the order of the paper
-        first = {row.cause: number for number, row in reversed(list(enumerate(claims)))}
-        claims = sorted(claims, key=lambda row: (graded.index(row.grade) if row.grade else -1, first[row.cause]))
+def _claims(claims: Sequence[Judgement], verbose: bool) -> list[str]:
+    lines = []
     for cause, group in groupby(claims, lambda row: row.cause):
-        rows = list(group)
-        if cause:
-            lines.append(_wrapped(f"[{rows[0].grade}] {cause}", "  ", "    "))
-        for row in rows:
+        for number, row in enumerate(group):
+            if cause and number == 0:
+                lines.append(_wrapped(f"[{row.grade}] {cause}", "  ", "    "))
             text = row.place
             if row.unit != RELATION:
-                text += f": {show(row.value)} {row.unit}".rstrip()
-                text += "" if row.ours is None else f"; here {show(row.ours)}"
+                text += f": {show(row.value)} {row.unit}; here {show(row.ours)}"
             lines.append(_wrapped(text, "    - ", "      "))
             if verbose:
                 lines.append(_wrapped(row.working, "        ", "        "))

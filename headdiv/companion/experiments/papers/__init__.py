@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import Settings, Source, check, nearest
@@ -21,6 +21,7 @@ FOLDER = Path(__file__).parent
 BASELINE = "baseline"  # the variant that all others are compared with
 VARIANT = re.compile("[A-Za-z0-9-]+")  # a folder of results, and a wildcard of the Snakefile
 VARIANT_IS = "a variant's name is made of letters, digits and hyphens"
+Content = TypeVar("Content", bound=BaseModel)
 
 
 class Variant(Settings):
@@ -69,23 +70,10 @@ class PaperData(Settings):
 class Table(Settings):
     """A table of a paper."""
 
-    measured: ClassVar[bool]  # whether runs measure its numbers
     title: str
     table: str = Field(description="what the paper calls it: Table 3")
     columns: dict[str, Column]
     notes: list[str] = Field(default_factory=list)
-
-    def numbers(self) -> dict[str, dict[str, float]]:
-        """What the paper reports, by row (a variant, a source of text), by column."""
-        raise NotImplementedError
-
-    def label(self, row: str) -> str:
-        """What the paper calls a row; one that it does not have goes by its own name."""
-        return row
-
-    def step(self, column: str) -> float:
-        """One unit of the last printed digit in a column."""
-        return 0.0 if column == "parameters" else 10.0 ** -self.columns[column].digits
 
 
 class Contrast(Settings):
@@ -118,7 +106,6 @@ class Factor(Settings):
 class PaperTask(Table):
     """One task of a paper, and the table of its results."""
 
-    measured = True
     kind: str | None = Field(None, description="what kind of task it is; its own name where left out")
     data: PaperData | None = Field(None, description="what its numbers and notes are about; any where left out")
     others_data: bool = Field(False, description="whether runs on other data are shown, see `shown_on`")
@@ -157,33 +144,22 @@ class PaperTask(Table):
         return self.model_copy(update=changed | {"variants": variants, "others_data": True})
 
     def numbers(self) -> dict[str, dict[str, float]]:
-        """See `Table`."""
+        """What the paper reports, by variant, by column."""
         return {variant: row.reported for variant, row in self.variants.items()}
 
-    def label(self, row: str) -> str:
-        """See `Table`."""
-        if row not in self.variants:
-            return self.labels.get(row, row)
-        label, level = self.variants[row].label, self.variants[row].level
+    def label(self, variant: str) -> str:
+        """What the paper calls a variant; one that it does not have goes by its own name."""
+        if variant not in self.variants:
+            return self.labels.get(variant, variant)
+        label, level = self.variants[variant].label, self.variants[variant].level
         return label if level is None else f"{label}, {self.factor.label.format(level)}"
-
-    def step(self, column: str) -> float:
-        """One unit of the last printed digit in a column; counts that are printed in full are exact: 0."""
-        if column == "parameters" and self.sizes and self.sizes.printed_to > 1:
-            return float(self.sizes.printed_to)
-        return super().step(column)
 
 
 class DataTable(Table):
     """A table about a task's data: numbers by source of the text."""
 
-    measured = False
     task: str = Field(description="whose runs read the data")
     rows: dict[str, dict[str, float]]
-
-    def numbers(self) -> dict[str, dict[str, float]]:
-        """See `Table`."""
-        return self.rows
 
 
 class PaperFigure(Settings):
@@ -212,18 +188,23 @@ class Paper(Settings):
     figures: dict[str, PaperFigure] = Field(default_factory=dict, description="beside each task's learning curves")
 
 
-def paper_names() -> list[str]:
-    """The papers there are."""
-    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+def paper_names(folder: Path = FOLDER) -> list[str]:
+    """The papers that a folder has a file of."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def load_yaml(model: type[Content], folder: Path, paper: str) -> Content:
+    """What a folder's file of a paper says. Raises ConfigError: there is none, or it is wrong."""
+    if paper not in (known := paper_names(folder)):
+        raise ConfigError(f"paper {paper!r} is not known{nearest(paper, known)}")
+    source = Source(folder / f"{paper}.yaml")
+    return check(model, source.data, source=source)
 
 
 @cache
 def load_paper(name: str) -> Paper:
-    """The paper of this name (``deacon``). Raises ConfigError: there is none, or its file is wrong."""
-    if name not in (known := paper_names()):
-        raise ConfigError(f"paper {name!r} is not known{nearest(name, known)}")
-    source = Source(FOLDER / f"{name}.yaml")
-    return check(Paper, source.data, source=source)
+    """The paper of this name (``deacon``). Raises ConfigError: there is none."""
+    return load_yaml(Paper, FOLDER, name)
 
 
 def task_of(experiment: str) -> PaperTask:
