@@ -161,7 +161,7 @@ def thumbnails(view: View) -> str:
     weights = view.attention.weights  # (H, N, S)
     rules = [
         ".headdiv-heads button {width: 58px !important; height: 58px !important; padding: 0; line-height: 12px; "
-        "display: flex !important; align-items: flex-start; justify-content: flex-start; color: black; "
+        "display: inline-flex !important; align-items: flex-start; justify-content: flex-start; color: black; "
         "border: 1px solid #bbb; image-rendering: pixelated; background-size: 100% 100% !important}",
         f".headdiv-heads button:nth-of-type({view.head}) {{border: 3px solid {ORANGE}}}",
         f".headdiv-heads button:nth-of-type(n + {len(weights) + 1}) {{display: none !important}}",
