@@ -27,7 +27,7 @@ from headdiv.nn.records import HeadModule, HeadRecord
 from headdiv.nn.sizes import AttentionSpec
 from headdiv.pretrained.checkpointing import leave_checkpointing, watch_checkpointing
 from headdiv.pretrained.padding import Inputs
-from headdiv.pretrained.projections import METHOD, NAMINGS, Projections, attention_of, keeper, outermost, runs_by_table
+from headdiv.pretrained.projections import NAMINGS, Projections, attention_of, transformers_model
 
 NAME = "attached_heads"  # of the submodule
 REMOVED = "headdiv_removed"  # attribute of a module that was detached after heads were removed: `original` and `kept`
@@ -97,8 +97,6 @@ class AttachedHeads(HeadModule):
         self.unwatch()
         module, output = self.projections.module, self.projections.output
         begin = module.register_forward_pre_hook(self._begin)
-        if not runs_by_table(module):
-            setattr(module, METHOD, partial(_in_place_of_method, module))  # a bound method could not be pickled
         self.hooks = begin, output.register_forward_pre_hook(self._check, with_kwargs=True)
 
     def unwatch(self) -> None:
@@ -106,7 +104,6 @@ class AttachedHeads(HeadModule):
         for hook in self.hooks:
             hook.remove()
         self.hooks = ()
-        self.projections.module.__dict__.pop(METHOD, None)
 
     def _begin(self, module: nn.Module, _: Any) -> None:
         redirect(module.config)
@@ -207,27 +204,8 @@ def attention_weights(
 
 
 def own_function(module: nn.Module) -> Callable[..., Any]:
-    """The attention function of the file that the module's class comes from, or its method as a function."""
-    if not runs_by_table(module):
-        return _method_as_function
+    """The attention function of the file that the module's class comes from."""
     return sys.modules[type(module).__module__].eager_attention_forward
-
-
-def _method_as_function(
-    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, dropout: float = 0.0, **_: Any
-) -> tuple[Tensor, Tensor]:
-    training, module.attn_dropout.training = module.attn_dropout.training, dropout > 0
-    outputs, weights = getattr(type(module), METHOD)(module, q, k, v, mask)
-    module.attn_dropout.training = training
-    return outputs.transpose(1, 2), weights
-
-
-def _in_place_of_method(
-    module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None = None
-) -> Any:
-    options = {"dropout": module.attn_dropout.p if module.training else 0.0}
-    outputs, weights = module._modules[NAME].attend(_method_as_function, q, k, v, attention_mask, options)
-    return outputs.transpose(1, 2), weights
 
 
 # ---- attaching
@@ -240,27 +218,53 @@ class Attachment:
     Attributes:
         heads: of every attention module, in the order of a forward pass.
         inputs: of the current forward pass.
-        config: the model's.
-        configs: the ones that name the attention implementation.
+        configs: the ones that name the attention implementation; the first is the model's.
         hooks: on the model.
     """
 
     heads: list[AttachedHeads]
     inputs: Inputs
-    config: Any
     configs: list[Any]
     hooks: list[RemovableHandle]
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """For a pickled model, which may be loaded where nothing was attached before."""
-        self.__dict__.update(state)
-        for name in SUPPORTED:
-            _register(name)
+    @property
+    def config(self) -> Any:
+        """The model's, which is saved with it."""
+        return self.configs[0]
+
+    def record(self, key: str, value: Any) -> None:
+        """Keep a change in the configuration, where `headdiv.pretrained.load` reads it; None: keep none."""
+        others = {name: x for name, x in changes(self.config).items() if name != key}
+        self.config.headdiv = others if value is None else {**others, key: value}
+
+    def record_removed(self) -> None:
+        """The same for the heads that modules have lost."""
+        removed = {
+            each.spec.name: [head + 1 for head in range(each.original) if head not in each.kept]
+            for each in self.heads
+            if each.kept is not None
+        }
+        self.record("removed", removed)
+
+    def must_be_recorded(self) -> None:
+        """Raise a DataError for a stack of T5: its configuration is a copy of the one that is saved."""
+        owner = type(self.inputs.models[0].module).__name__
+        if owner.endswith("Stack") and any(each.projections.naming.shared_bias for each in self.heads):
+            raise DataError(
+                f"{owner}: a change of this part alone would not be in the saved model's config.json, without which "
+                "its weights cannot be loaded; expected the whole model, attached after this part was detached"
+            )
+
+
+def changes(config: Any) -> dict[str, Any]:
+    """``removed``: by attention module, numbers of heads (from 1, among all original ones); ``method``: its options."""
+    return getattr(config, "headdiv", None) or {}
 
 
 def attachment_of(model: nn.Module) -> Attachment | None:
-    """The attachment of an attached model, also from within or around what wraps it: peft, DDP, the user's module."""
-    return keeper(model).__dict__.get("headdiv_attachment")
+    """The attachment of an attached model, also from around what wraps it: peft, DDP, a module of the user's."""
+    inner = transformers_model(model)
+    return None if inner is None else inner.__dict__.get("headdiv_attachment")
 
 
 def attach_heads(model: nn.Module) -> Attachment:
@@ -270,18 +274,19 @@ def attach_heads(model: nn.Module) -> Attachment:
     output projection reads its heads' outputs and nothing else, and raises a DataError where it does not.
 
     Raises:
-        DataError: there is no attention of a known form, or it runs in an implementation that cannot be recorded.
+        DataError: there is no attention of a known form, or it runs in an implementation that cannot be recorded; or
+            a module holds several models.
         ConfigError: transformers is not installed.
     """
     if (found := attachment_of(model)) is not None:
         for config in found.configs:
             redirect(config)
         return found
-    library = transformers()
+    library, owner = transformers(), type(model).__name__
     models = [m for m in model.modules() if isinstance(m, library.PreTrainedModel)]
     if any(str(each.config._attn_implementation).startswith(PREFIX) for each in models):
         raise DataError(
-            f"{type(model).__name__}: a part of it, or a model with the same config, is attached already; expected "
+            f"{owner}: a part of it, or a model with the same config, is attached already; expected "
             "that to be detached, or a config of its own (copy.deepcopy(config) before the model is made)"
         )
     inputs = Inputs(models=[Holder(each) for each in models])
@@ -289,29 +294,28 @@ def attach_heads(model: nn.Module) -> Attachment:
     if not heads or not all(hasattr(each.projections.module, "config") for each in heads):
         known = ", ".join("/".join((*naming.inputs, naming.output)) for naming in NAMINGS)
         raise DataError(
-            f"{type(model).__name__}: no attention that is known here; expected a model of transformers "
+            f"{owner}: no attention that is known here; expected a model of transformers "
             f"whose attention modules have projections named {known}. With headdiv.MultiheadAttention, which "
             "headdiv.insert(model, 'baseline') puts in the place of torch's, headdiv.ModelHeads(model) has the heads"
         )
-    if not models:
-        raise DataError(
-            f"{type(model).__name__}: is only a part of a model of transformers; expected the model (a PreTrainedModel)"
-        )
+    if not models or not {*models} <= {*models[0].modules()}:
+        what = "several models of transformers" if models else "only a part of a model of transformers"
+        raise DataError(f"{owner}: is {what}; expected one whole model (a PreTrainedModel)")
+    whole = models[0]
     configs = {id(c): c for c in (*(m.config for m in models), *(each.projections.module.config for each in heads))}
     for config in configs.values():
-        _must_be_supported(config, type(model).__name__)
+        _must_be_supported(config, owner)
     for config in configs.values():
         redirect(config)
     for each in heads:
         each.projections.module.add_module(NAME, each)
         each.watch()
-    hooks = [each.register_forward_pre_hook(inputs.read, with_kwargs=True) for each in outermost(model)]
+    hooks = [whole.register_forward_pre_hook(inputs.read, with_kwargs=True)]
     for each in models:
         hooks.append(each.register_forward_pre_hook(partial(_begin, inputs)))
         hooks.append(each.register_forward_hook(inputs.end, always_call=True))
-    hooks += [each.register_forward_hook(inputs.forget, always_call=True) for each in outermost(model)]
-    made = Attachment(heads, inputs, models[0].config, list(configs.values()), hooks)
-    keeper(model).__dict__["headdiv_attachment"] = made
+    hooks.append(whole.register_forward_hook(inputs.forget, always_call=True))
+    whole.__dict__["headdiv_attachment"] = made = Attachment(heads, inputs, list(configs.values()), hooks)
     return made
 
 
@@ -367,7 +371,7 @@ def detach_heads(model: nn.Module) -> None:
     for hook in attachment.hooks:
         hook.remove()
     leave_checkpointing(model)
-    del keeper(model).__dict__["headdiv_attachment"]
+    del transformers_model(model).__dict__["headdiv_attachment"]
 
 
 def _register(name: str) -> None:

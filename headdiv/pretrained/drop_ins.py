@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.modules import Holder
 from headdiv.methods.base import Method
 from headdiv.methods.drop_in import MultiheadAttention
+from headdiv.nn.linear import WeightAndBias
 from headdiv.nn.projections import NAMES, must_be_merged
 from headdiv.nn.sizes import Kind
 from headdiv.pretrained.projections import attention_of, kind_of
-from headdiv.pretrained.replacement import Replacement, start_from
+
+Plan = list[tuple[nn.Module, str, nn.Module]]  # a module, the name of its attribute, and what is to stand there
 
 
 def attention_of_torch(model: nn.Module) -> list[tuple[str, nn.MultiheadAttention]]:
@@ -45,9 +48,7 @@ def attention_of_torch(model: nn.Module) -> list[tuple[str, nn.MultiheadAttentio
     return theirs
 
 
-def plan_for_torch(
-    model: nn.Module, method: Method, theirs: list[tuple[str, nn.MultiheadAttention]]
-) -> list[Replacement]:
+def plan_for_torch(model: nn.Module, method: Method, theirs: list[tuple[str, nn.MultiheadAttention]]) -> Plan:
     """A drop-in with the method for each of torch's; a ConfigError where it does not fit."""
     layers: Counter[Kind] = Counter()
     made: dict[nn.MultiheadAttention, MultiheadAttention] = {}
@@ -65,7 +66,7 @@ def plan_for_torch(
             layers[kind] += 1
             if kind == "cross" and hasattr(owner, "self_attn"):
                 made[old].holder = Holder(owner)
-        plan.append(Replacement(owner, last, made[old]))
+        plan.append((owner, last, made[old]))
     return plan
 
 
@@ -121,3 +122,23 @@ def give_back(new: MultiheadAttention) -> None:
         parameter = getattr(part, name, None)
         if parameter is not None and (getattr(owner, theirs) is not None or parameter.any()):
             setattr(owner, theirs, parameter)
+
+
+@torch.no_grad()
+def start_from(stage: nn.Module, weight: Tensor, offset: Tensor | None) -> None:
+    """Start an output stage from a projection's weight (D, H·K) and bias; frozen where they are."""
+    values = torch.zeros(len(weight)) if offset is None else offset
+    if hasattr(stage, "init_from"):
+        stage.init_from(weight, values)
+    elif isinstance(stage, nn.Linear):
+        stage.weight.copy_(weight)
+        stage.bias.copy_(values)
+    else:
+        raise ConfigError(
+            f"the output stage {type(stage).__name__} cannot start from a projection's weights; "
+            "expected an nn.Linear, or a method init_from(weight, bias)"
+        )
+    projection = stage if isinstance(stage, nn.Linear | WeightAndBias) else getattr(stage, "project", None)
+    if projection is not None:
+        projection.weight.requires_grad_(weight.requires_grad)
+        projection.bias.requires_grad_((weight if offset is None else offset).requires_grad)

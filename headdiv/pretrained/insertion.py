@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import ConfigError, DataError, TrainingError
@@ -28,11 +27,9 @@ from headdiv.methods.registry import METHODS, make_method
 from headdiv.methods.rotation import SwappingMethod
 from headdiv.nn.projections import must_be_merged
 from headdiv.nn.sizes import ATTENTION_KINDS, BlockSpec, Sizes
-from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, detach_heads
-from headdiv.pretrained.drop_ins import attention_of_torch, give_back, must_fit_torch, plan_for_torch
+from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, changes, detach_heads
+from headdiv.pretrained.drop_ins import Plan, attention_of_torch, give_back, must_fit_torch, plan_for_torch, start_from
 from headdiv.pretrained.projections import is_plain, kind_of
-from headdiv.pretrained.recorded import changes, must_be_recorded, record
-from headdiv.pretrained.replacement import Replacement, replace, start_from
 
 
 class InsertedOutput(nn.Module):
@@ -71,14 +68,13 @@ class InsertedOutput(nn.Module):
         return y.view(B, N, -1)
 
 
-@torch.inference_mode(False)  # parameters made within it could not be trained
 def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method:
     """Put a method into a model; for a method that only adds to the loss, heads are recorded from now on.
 
     It goes into every attention module or, with an error, into none: `inserted_modules` lists what is where,
-    `remove_method` removes it. What was taken from the model stays frozen if it was, and hooks stay. In a transformers
-    model, ``config.headdiv`` records the method, for `headdiv.pretrained.load`. Make the optimiser and peft's adapters
-    afterwards: there are new parameters.
+    `remove_method` removes it. What was taken from the model stays frozen if it was. In a transformers model,
+    ``config.headdiv`` records the method, for `headdiv.pretrained.load`. Make the optimiser, peft's adapters and hooks
+    of your own afterwards: there are new modules with new parameters.
 
     Args:
         model: attached (`headdiv.pretrained.attach`), any that can be, or one with `torch.nn.MultiheadAttention`.
@@ -99,7 +95,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
     theirs = attention_of_torch(model)
     _must_be_insertable(made, name, bool(theirs))
     if theirs:
-        replace(plan_for_torch(model, made, theirs))
+        _apply(plan_for_torch(model, made, theirs), [])
         return made
     if registered is None and any(made.options.hooks_for(kind) for kind in ATTENTION_KINDS):
         raise ConfigError(
@@ -119,11 +115,11 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
         if new:
             detach_heads(model)
         raise
-    _replace_watched(plan, attachment.heads)
-    for each in plan:
-        each.new.attached.method = made
+    _apply(plan, attachment.heads)
+    for _, _, new in plan:
+        new.attached.method = made
     if registered is not None:  # a loss of one's own leaves the model as it is
-        record(model, "method", {"name": name, **made.options.model_dump(mode="json")})
+        attachment.record("method", {"name": name, **made.options.model_dump(mode="json")})
     return made
 
 
@@ -147,7 +143,6 @@ def inserted_method(model: nn.Module) -> Method | None:
     return make_method(attachment.config.headdiv["method"])
 
 
-@torch.inference_mode(False)
 def remove_method(model: nn.Module) -> None:
     """Remove what `insert` put into a model.
 
@@ -173,18 +168,19 @@ def remove_method(model: nn.Module) -> None:
         must_fit_torch(each)
     for each in drop_ins:
         give_back(each)
-    plan = [Replacement(owner, name, _former(module)) for owner, name, module in inside]
-    _replace_watched(plan, [] if attachment is None else attachment.heads)
+    plan = [(owner, name, _former(module)) for owner, name, module in inside]
+    _apply(plan, [] if attachment is None else attachment.heads)
     if recorded:
-        record(model, "method", None)
+        attachment.record("method", None)
 
 
-def _replace_watched(plan: list[Replacement], heads: list[AttachedHeads]) -> None:
-    """Replace output projections of an attached model, whose hooks belong to what stands there."""
+def _apply(plan: Plan, heads: list[AttachedHeads]) -> None:
+    """Put the new modules where the old ones are; an attached model's hooks belong to what stands there."""
     for each in heads:
         each.unwatch()
         each.method = None
-    replace(plan)
+    for owner, name, new in plan:
+        setattr(owner, name, new)
     for each in heads:
         each.watch()
 
@@ -211,7 +207,7 @@ def _must_be_insertable(method: Method, name: str, into_torchs: bool) -> None:
         raise ConfigError(f"method {name!r} changes more than what is between heads and output projection")
 
 
-def _plan_for_attached(model: nn.Module, attachment: Attachment, method: Method, name: str) -> list[Replacement]:
+def _plan_for_attached(model: nn.Module, attachment: Attachment, method: Method, name: str) -> Plan:
     for each in attachment.heads:
         sizes = Sizes(d_model=each.spec.heads * each.spec.d_head, heads=each.spec.heads)
         if problem := method.options.check(sizes):
@@ -221,7 +217,7 @@ def _plan_for_attached(model: nn.Module, attachment: Attachment, method: Method,
     except TrainingError as error:
         raise ConfigError(f"method {name!r}: {error}") from None
     plan = [
-        Replacement(each.projections.owner, each.projections.name, _inserted_output(each, method))
+        (each.projections.owner, each.projections.name, _inserted_output(each, method))
         for each in attachment.heads
         if method.options.hooks_for(each.spec.kind)
     ]
@@ -231,7 +227,7 @@ def _plan_for_attached(model: nn.Module, attachment: Attachment, method: Method,
             "adapters that are made afterwards, with LoraConfig(…, modules_to_save=[*headdiv.inserted_modules(model)])"
         )
     if plan:
-        must_be_recorded(model)
+        attachment.must_be_recorded()
     return plan
 
 

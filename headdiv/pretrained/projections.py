@@ -18,9 +18,6 @@ PLAIN = ("Linear of torch.nn.modules.linear", "Conv1D of transformers.pytorch_ut
 Fused = Literal["no", "blocks", "heads"]
 
 
-METHOD = "_attn"  # computes attention, (B, H, N, K) with weights, in modules that do not use the table of functions
-
-
 @dataclass(frozen=True)
 class Naming:
     """An architecture's names for its projections: attributes of the attention module, ``^`` of its parent module."""
@@ -73,7 +70,7 @@ def attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]
     layers: Counter[Kind] = Counter()
     modules = dict(model.named_modules())
     for name, module in modules.items():
-        if not (runs_by_table(module) or hasattr(module, METHOD)):
+        if not runs_by_table(module):
             continue
         around = modules[name.rpartition(".")[0]]
         for naming in NAMINGS:
@@ -93,28 +90,15 @@ def attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]
             break
 
 
-def outermost(model: nn.Module) -> list[nn.Module]:
-    """The models of transformers that are in no other: the model itself, or those in a module of the user's."""
-    found, within = list[nn.Module](), set[nn.Module]()
+def transformers_model(model: nn.Module) -> nn.Module | None:
+    """The model of transformers that this is or holds, and not one within it; None where there is none."""
     if (library := sys.modules.get("transformers")) is None:
-        return found
-    for part in model.modules():
-        if isinstance(part, library.PreTrainedModel) and part not in within:
-            found.append(part)
-            within |= set(part.modules())
-    return found
-
-
-def keeper(model: nn.Module) -> nn.Module:
-    """What keeps an attachment: the only model of transformers in a module, or the innermost module around several."""
-    found = outermost(model)
-    if len(found) < 2:
-        return found[0] if found else model
-    return next((keeper(part) for part in model.children() if len(outermost(part)) == len(found)), model)
+        return None
+    return next((part for part in model.modules() if isinstance(part, library.PreTrainedModel)), None)
 
 
 def runs_by_table(module: nn.Module) -> bool:
-    """Whether an attention module finds its function in transformers' table; GPT-J and GPT-Neo have a method."""
+    """Whether an attention module finds its function in transformers' table, as all but some older ones do."""
     return hasattr(sys.modules.get(type(module).__module__), "ALL_ATTENTION_FUNCTIONS")
 
 

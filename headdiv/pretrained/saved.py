@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.core.errors import DataError
-from headdiv.pretrained.attached import attach_heads, detach_heads, transformers
+from headdiv.pretrained.attached import attach_heads, changes, detach_heads, transformers
 from headdiv.pretrained.insertion import insert
-from headdiv.pretrained.recorded import changes
 from headdiv.pretrained.removal import remove_heads
 
 

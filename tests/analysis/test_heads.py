@@ -135,21 +135,6 @@ def test_batches_without_a_word_have_no_measures():
         heads.table([batch], special=range(100))
 
 
-@pytest.mark.parametrize("made", [attached, dropped_in])
-def test_what_is_changed_in_inference_mode_can_still_be_trained(made):
-    heads, (batch, _), read = made()
-    scores = heads.importance([batch], lambda output: read(output).square().sum())
-    with torch.inference_mode():
-        assert heads.importance([batch], lambda output: read(output).square().sum()) == scores
-        heads.remove([("encoder 1", 2)])
-        if made is attached:
-            headdiv.insert(heads.model, "mixing")
-        models = [heads.model, *([headdiv.fold(heads.model)] if made is dropped_in else [])]
-    for model in models:
-        assert not any(parameter.is_inference() for parameter in model.parameters())
-    read(heads._run(batch)).square().sum().backward()
-
-
 def test_masks_and_edits_opened_within_compiled_code_are_refused():
     """There they would be compiled in, or left out, as torch sees fit."""
     heads, (batch, _), _ = dropped_in()

@@ -20,7 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "architectures.md"
 LEAST = 50  # architectures that can be attached, and have a method inserted
 
 REFUSED = {  # what is not there: refused in one sentence
-    "attach": {"diffllama", "qwen3_next", "deberta", "megatron-bert", "bloom", "falcon", "xglm"},
+    "attach": {"diffllama", "qwen3_next", "deberta", "megatron-bert", "bloom", "falcon", "xglm", "gptj", "gpt_neo"},
     "remove": {"yolos", "gpt_oss", "olmo2", "gpt_bigcode", "umt5", "doge", "swin", "phi3"},
     "insert": {"siglip"},
 }

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from architectures import EVERY
 from attachable import ARCHITECTURES, arguments, difference, logits, model_of, other, output
 
 import headdiv
@@ -222,22 +221,6 @@ def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_g
     assert one[1].queries < int(given["attention_mask"].sum())
 
 
-def test_of_two_models_in_a_module_each_reads_its_own_labels_and_both_are_found_around_it():
-    both = torch.nn.ModuleDict({"one": model_of("bart"), "other": model_of("bart", seed=2)})
-    both.forward = lambda **given: [model(**given) for model in both.values()]
-    around = torch.nn.ModuleDict({"both": both})
-    heads, given = headdiv.pretrained.attach(both), arguments(both["one"], labels=True)
-    given["labels"][:, 4:] = -100
-    with heads.record() as records:
-        both(**given)
-    assert {record.layout.queries.tokens for record in records if record.spec.kind == "decoder"} == {3 * 4}
-    assert headdiv.attach(around).modules == heads.modules
-    method = headdiv.insert(around, {"name": "mixing"})
-    assert headdiv.pretrained.inserted_method(both).options == method.options
-    headdiv.remove_method(around)
-    assert headdiv.pretrained.inserted_method(both) is None
-
-
 def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
     heads = headdiv.pretrained.attach(model_of("bert"))
     query, before = heads.modules[1].projections.inputs[0], copy.deepcopy(heads.model.state_dict())
@@ -332,6 +315,8 @@ def test_labels_of_whole_texts_say_nothing_of_padding():
 def test_mistakes_are_one_sentence(monkeypatch):
     with pytest.raises(DataError, match=r"Linear: no attention that is known here; expected .*query/key/value"):
         headdiv.pretrained.attach(torch.nn.Linear(2, 2))
+    with pytest.raises(DataError, match="ModuleList: is several models of transformers; expected one"):
+        headdiv.pretrained.attach(torch.nn.ModuleList([model_of("bert"), model_of("bert")]))
     model = model_of("bert")
     model.config._attn_implementation_internal = "flash_attention_2"
     with pytest.raises(DataError, match=r"runs as 'flash_attention_2'; expected 'sdpa' or 'eager'"):
@@ -355,23 +340,6 @@ def test_mistakes_are_one_sentence(monkeypatch):
     monkeypatch.setitem(attached.sys.modules, "transformers", None)
     with pytest.raises(ConfigError, match=r"pip install 'headdiv\[hf\]'"):
         headdiv.pretrained.attach(model)
-
-
-# ---- one sentence, or it works
-
-
-def test_an_attached_model_that_was_pickled_runs_in_another_process(tmp_path):
-    name, sizes, _ = EVERY["gpt_neo"]
-    cls = getattr(transformers, name)
-    model = cls(cls.config_class(**sizes)).eval()
-    headdiv.pretrained.attach(model)
-    words = torch.tensor([[4, 5, 6]])
-    torch.save((model, words, model(words).logits), tmp_path / "model.pt")
-    code = (
-        "import sys, torch; model, words, expected = torch.load(sys.argv[1], weights_only=False); "
-        "assert torch.equal(model(words).logits, expected)"
-    )
-    subprocess.run([sys.executable, "-c", code, tmp_path / "model.pt"], check=True)
 
 
 def test_a_model_that_names_the_mask_is_recorded():

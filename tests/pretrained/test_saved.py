@@ -77,16 +77,6 @@ def test_parts_that_were_changed_alone_load_back_with_the_whole_model(tmp_path):
     assert torch.equal(output(part, pixels), output(model.vision_model, pixels))
 
 
-def test_models_in_one_module_are_saved_with_the_heads_that_each_has_lost(tmp_path):
-    both = torch.nn.ModuleDict({"query": model_of("bert"), "passage": model_of("bert", seed=2)})
-    both.forward = lambda **given: (both["query"](**given).logits, both["passage"](**given).logits)
-    given = arguments(both["query"])
-    headdiv.pretrained.attach(both).remove([("encoder 1", 2), ("encoder 3", 1)], given)
-    for name, model in both.items():
-        model.save_pretrained(tmp_path / name)
-        assert torch.equal(logits(headdiv.pretrained.load(tmp_path / name), given), logits(model, given))
-
-
 def test_a_stack_of_t5_whose_configuration_is_not_saved_is_not_changed_alone():
     model = model_of("t5")
     state = list(model.state_dict())
