@@ -27,6 +27,8 @@ _RECENT = "recent.safetensors"  # those of the epochs that are to be averaged, "
 _PLAIN = "optimiser"  # key of the part of the optimiser's state that is not tensors
 _SETTINGS = "settings"
 
+Parameters = dict[str, torch.Tensor]  # and buffers of a model, as `copied` gives them
+
 log = logging.getLogger(__name__)
 
 
@@ -37,8 +39,8 @@ def save(
     optimiser: torch.optim.Optimizer,
     state: dict[str, Any],
     settings: dict[str, Any] | None = None,
-    best: dict[str, torch.Tensor] | None = None,
-    recent: Sequence[dict[str, torch.Tensor]] = (),
+    best: Parameters | None = None,
+    recent: Sequence[Parameters] = (),
 ) -> None:
     """Write ``folder/step<step>`` and remove all but it and the one before it; called by all ranks, the first writes.
 
@@ -49,7 +51,7 @@ def save(
         optimiser: of any class; its state is kept: tensors, and what JSON can hold.
         state: everything else, as JSON; the random number generators' states are added.
         settings: what must be the same when training resumes, as JSON.
-        best: the model's state after its best epoch so far, as `copied` gives it.
+        best: the model's state after its best epoch so far.
         recent: its states after the last epochs, which are to be averaged.
     """
     tensors = {"random": distributed.gathered(torch.get_rng_state())}  # (ranks, bytes)
@@ -86,11 +88,14 @@ def restore(
     optimiser: torch.optim.Optimizer,
     device: torch.device,
     settings: dict[str, Any] | None = None,
-) -> dict[str, Any] | None:
-    """Put the newest checkpoint into model, optimiser and generators; return its state, or None if there is none.
+) -> tuple[dict[str, Any], Parameters | None, list[Parameters]] | None:
+    """Put the newest checkpoint into model, optimiser and generators; None if there is none.
 
     A damaged one is renamed to ``damaged-step<step>`` and the one before it is used, with a warning. It may have been
     written by another number of ranks; ranks without a stored state then draw from their own.
+
+    Returns:
+        Its state, and ``best`` and ``recent`` of `save`.
 
     Raises:
         TrainingError: it was written with other settings, or does not fit the model.
@@ -106,8 +111,6 @@ def restore(
     state = read_json(newest / "state.json")
     _must_be_the_same(folder, state.pop(_SETTINGS, {}), settings or {})
     load_model(model, newest / "model.safetensors")
-    for name in (_BEST, _RECENT):
-        state.pop(name, None)
     path = newest / "optimiser.safetensors"
     tensors = _read(path)
     random, random_cuda = tensors.pop("random", None), tensors.pop("random_cuda", None)
@@ -116,7 +119,6 @@ def restore(
         number, _, key = name.partition(".")
         stored["state"].setdefault(int(number), {})[key] = value
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    # A parameter has no state before its first step: before step 1, or as long as its method keeps it frozen.
     fits = all(
         number < len(parameters) and _fits(value, parameters[number])
         for number, values in stored["state"].items()
@@ -132,28 +134,12 @@ def restore(
             torch.cuda.set_rng_state(random_cuda[rank].clone())
     else:
         torch.manual_seed(zlib.crc32(f"{newest.name} {rank}".encode()))
-    return state
-
-
-def restore_best(folder: Path) -> dict[str, torch.Tensor] | None:
-    """The state of the best epoch in the newest checkpoint, which `restore` has found intact; None if it has none."""
-    path = _in_newest(folder, _BEST)
-    return _read(path) if path.is_file() else None
-
-
-def restore_recent(folder: Path) -> list[dict[str, torch.Tensor]]:
-    """The states of the last epochs in the newest checkpoint, which `restore` has found intact."""
-    states: dict[int, dict[str, torch.Tensor]] = {}
-    path = _in_newest(folder, _RECENT)
-    for key, value in _read(path).items() if path.is_file() else ():
+    best = _read(newest / _BEST) if state.pop(_BEST, False) else None
+    recent: dict[int, Parameters] = {}
+    for key, value in _read(newest / _RECENT).items() if state.pop(_RECENT, False) else ():
         number, _, name = key.partition(".")
-        states.setdefault(int(number), {})[name] = value
-    return [states[number] for number in sorted(states)]
-
-
-def _in_newest(folder: Path, name: str) -> Path:
-    found = _all(folder)
-    return found[max(found)] / name if found else folder / name
+        recent.setdefault(int(number), {})[name] = value
+    return state, best, [recent[number] for number in sorted(recent)]
 
 
 def _must_be_the_same(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
@@ -192,7 +178,7 @@ def _fits(value: Any, parameter: torch.Tensor) -> bool:
     return value.dim() == parameter.dim() and all(mine in (1, whole) for mine, whole in pairs)
 
 
-def copied(model: nn.Module) -> dict[str, torch.Tensor]:
+def copied(model: nn.Module) -> Parameters:
     """A copy of parameters and buffers in main memory; a tied parameter is included under each of its names."""
     return {
         name: value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
@@ -200,7 +186,7 @@ def copied(model: nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def averaged(states: Sequence[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+def averaged(states: Sequence[Parameters]) -> Parameters:
     """The mean of states as `copied` gives them, running statistics too; what counts (integers) is the last one's."""
     return {
         name: torch.stack([state[name] for state in states]).mean(0) if last.is_floating_point() else last
@@ -231,7 +217,7 @@ def load_model(model: nn.Module, path: Path) -> None:
         raise TrainingError(f"{path}: does not fit this model ({str(error).splitlines()[-1].strip()})") from None
 
 
-def _read(path: Path) -> dict[str, torch.Tensor]:
+def _read(path: Path) -> Parameters:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:

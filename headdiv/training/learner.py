@@ -17,9 +17,8 @@ from headdiv.core import distributed
 from headdiv.core.arguments import must_be
 from headdiv.core.errors import DivergenceError, TrainingError
 from headdiv.methods.base import Method
-from headdiv.training.config import TrainerConfig
+from headdiv.training.config import OPTIMISERS, TrainerConfig
 from headdiv.training.method_steps import MethodSteps
-from headdiv.training.optimiser import OPTIMISERS
 
 
 @dataclass(frozen=True)

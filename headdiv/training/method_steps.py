@@ -83,7 +83,6 @@ class MethodSteps:
         if all(parameter.grad is None for parameter in own or self.model.parameters()):
             forget_interrupted_step(self.model)
             return
-        self.freeze(progress)
         self.method.before_optimizer_step(self.model, progress)
 
     def between_epochs(

@@ -304,16 +304,14 @@ class Trainer:
         """Go back to the newest checkpoint; whether there is one."""
         if not self.folder:
             return False
-        stored = checkpoints.restore(
-            self.folder, self.model, self.learner.optimiser, self.learner.device, self._settings()
-        )
-        if not stored:
+        learner = self.learner
+        found = checkpoints.restore(self.folder, self.model, learner.optimiser, learner.device, self._settings())
+        if not found:
             return False
+        stored, self.best, self._recent = found
         self.state, self._unlogged = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])}), StepSums()
         forget_interrupted_step(self.model)
         self.stream.restore(self.state.stream)
-        self.best = checkpoints.restore_best(self.folder)
-        self._recent = checkpoints.restore_recent(self.folder)
         if distributed.is_first():
             progress.message(f"{self.name}: going on from step {self.state.step}")
         return True

@@ -47,7 +47,7 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
     expected = everything(model, optimiser)
 
     model, optimiser = build(2)
-    assert checkpoints.restore(tmp_path, model, optimiser, CPU) == state
+    assert checkpoints.restore(tmp_path, model, optimiser, CPU) == (state, None, [])
     assert_equal(everything(model, optimiser), before)
     step(model, optimiser)
     assert_equal(everything(model, optimiser), expected)
@@ -60,7 +60,7 @@ def test_numbers_in_an_optimisers_state_are_kept(tmp_path):
     checkpoints.save(tmp_path, 1, model, optimiser, {"step": 1})
     model = build(2)[0]
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert checkpoints.restore(tmp_path, model, optimiser, CPU) == {"step": 1}
+    assert checkpoints.restore(tmp_path, model, optimiser, CPU)[0] == {"step": 1}
     found = optimiser.state[model[0].weight]
     assert found.pop("moment").equal(torch.ones(3, 4))
     assert found == {"factor": 0.1, "steps": 7, "buffer": None}
@@ -81,7 +81,7 @@ def test_generators_of_all_ranks_are_kept(tmp_path, monkeypatch):
         states = []
         for seed in (5, 6):  # whatever the state was
             torch.manual_seed(seed)
-            assert checkpoints.restore(tmp_path, model, optimiser, CPU) == {"step": 2}
+            assert checkpoints.restore(tmp_path, model, optimiser, CPU)[0] == {"step": 2}
             states.append(torch.get_rng_state())
         assert torch.equal(*states)
         found[rank] = states[0]
@@ -110,7 +110,7 @@ def test_the_newest_two_whole_ones_are_kept_and_the_newest_counts(tmp_path):
         checkpoints.save(tmp_path, number, model, optimiser, {"step": number})
         kept = [*dict.fromkeys([*kept, number])][-2:]
         assert sorted(path.name for path in tmp_path.glob("step*[0-9]")) == sorted(f"step{n}" for n in kept)
-        assert checkpoints.restore(tmp_path, model, optimiser, CPU) == {"step": number}
+        assert checkpoints.restore(tmp_path, model, optimiser, CPU)[0] == {"step": number}
         assert not any((tmp_path / name).exists() for name in killed)
     assert all((tmp_path / name).exists() for name in others)
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -142,7 +142,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog, name
         if older:
             (folder / "SHA256SUMS").unlink()
         found = checkpoints.restore(tmp_path, *build(3), CPU)
-        assert found == ({"step": 1} if number == 2 else None)
+        assert found == (({"step": 1}, None, []) if number == 2 else None)
         said = caplog.records[-1].getMessage()
         assert said.startswith(str(path))
         assert said.endswith(f"; {instead}")

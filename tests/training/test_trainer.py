@@ -17,8 +17,8 @@ from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.training import checkpoints, trainer
 from headdiv.training.batch_streams import IterableBatchStream
+from headdiv.training.config import OPTIMISERS
 from headdiv.training.learner import Learner, Losses
-from headdiv.training.optimiser import OPTIMISERS
 from headdiv.training.trainer import Trainer, on_device
 
 ELSEWHERE = sorted(OPTIMISERS.keys() - {"AdamW"})
