@@ -16,7 +16,8 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -159,8 +160,6 @@ class ModelHeads:
         It is called as ``edit(outputs, queries)``, with the layout that says which token each row is.
         """
         modules = {module.spec.name: module for module in self.modules}
-        if unknown := [place for place in edits if place not in modules]:
-            raise DataError(f"the model has no attention {unknown[0]!r}; there are: {', '.join(modules)}")
         with uncompiled(), contextlib.ExitStack() as stack:
             for place, edit in edits.items():
                 stack.callback(modules[place].edit_heads(edit).remove)
@@ -178,31 +177,28 @@ class ModelHeads:
         by_place: dict[str, dict[int, Tensor]] = {}
         for (place, head), given in outputs.items():
             by_place.setdefault(place, {})[head - 1] = given
-        return self.edited({place: _replacing(place, each) for place, each in by_place.items()})
+        return self.edited({place: partial(_replaced, each) for place, each in by_place.items()})
 
     # ---- ranking
 
-    @torch.inference_mode(False)
     def importance(
         self,
         batches: Iterable[Any],
         loss: Callable[[Any], Tensor] = lambda output: getattr(output, "loss", None),
-        by_layer: bool = False,
     ) -> list[HeadChange]:
         """Michel et al.'s score (2019, Eq. 2): E_x ``|∂L(x)/∂ξ_h|``, ξ_h the mask of head h, one backward pass a batch.
 
         To first order, by how much the loss of an example changes when the head is masked. An example's share of a
         batch's mean loss is taken as its own loss. A head that the loss does not depend on has 0. Where a module
-        attends within windows of an image, each window counts as an example.
+        attends within windows of an image, each window counts as an example. (The paper divides a module's scores by
+        their Euclidean length before ranking them.)
 
         Args:
             batches: see `observed`.
             loss: of what the forward pass returns, a scalar; by default its ``loss``.
-            by_layer: divide a module's scores by their Euclidean length, as the paper does before ranking them.
 
         Raises:
-            DataError: there is no batch, the loss is no scalar that depends on heads, or a module runs on different
-                numbers of examples in one pass.
+            DataError: there is no batch or no loss, or a module runs on different numbers of examples in one pass.
         """
         sums, examples = {place: torch.zeros(count) for place, count in self.counts.items()}, 0
         with evaluating(self.model), torch.enable_grad():
@@ -210,7 +206,10 @@ class ModelHeads:
                 masks: dict[str, Tensor] = {}
                 with self.edited({place: _multiplying(masks, place) for place in sums}):
                     found = loss(self.run(batch))
-                _must_be_loss(found)
+                if not isinstance(found, Tensor):
+                    raise DataError(
+                        f"loss: found {found!r:.80}, expected a scalar tensor (does the batch have labels?)"
+                    )
                 B = max((len(mask) for mask in masks.values()), default=0)
                 gradients = torch.autograd.grad(found * B, list(masks.values()), allow_unused=True) if masks else ()
                 for place, gradient in zip(masks, gradients, strict=True):
@@ -218,28 +217,20 @@ class ModelHeads:
                 examples += B
         if not examples:
             raise DataError("batches: found none; expected one at least")
-        scores = {place: total / examples for place, total in sums.items()}
-        if by_layer:
-            scores = {place: x / x.norm().clamp_min(torch.finfo(x.dtype).tiny) for place, x in scores.items()}
-        return [HeadChange(place, head, float(value)) for place, x in scores.items() for head, value in enumerate(x, 1)]
+        return [
+            HeadChange(place, head, float(value / examples))
+            for place, total in sums.items()
+            for head, value in enumerate(total, 1)
+        ]
 
-    def leave_one_out(
-        self, metric: Metric, gone: Sequence[Head] = (), better: Literal["lower", "higher"] = "lower"
-    ) -> list[HeadChange]:
+    def leave_one_out(self, metric: Metric, gone: Sequence[Head] = ()) -> list[HeadChange]:
         """How much a metric worsens when one head at a time is masked; ``gone`` are always masked.
 
         Args:
-            metric: a loss; or a score, with ``better="higher"``.
+            metric: a loss, or the negative of a score.
             gone: heads (module, number from 1).
-            better: which values of the metric are better.
-
-        Raises:
-            ValueError: ``better`` is something else.
         """
-        if better not in ("lower", "higher"):
-            raise ValueError(f"better: expected 'lower' or 'higher', found {better!r}")
-        sign = 1 if better == "lower" else -1
-        return masking_changes(self.model, [lambda masks: sign * self._value(metric, masks)], gone)
+        return masking_changes(self.model, [lambda masks: self._value(metric, masks)], gone)
 
     def pruning_curve(self, metric: Metric, order: Sequence[Head], steps: int = 10) -> list[Pruned]:
         """A metric with ever fewer heads, from all of them to none of ``order``, without retraining."""
@@ -277,7 +268,6 @@ class ModelHeads:
             return float(metric())
 
 
-@torch.inference_mode(False)  # parameters made within it could not be trained
 @torch.no_grad()
 def _cut(module: MultiHeadAttention, kept: Tensor) -> None:
     spec, K = module.spec, module.head_width
@@ -292,29 +282,12 @@ def _cut(module: MultiHeadAttention, kept: Tensor) -> None:
     module.spec = replace(spec, heads=len(kept), width=K)
 
 
-def _replacing(place: str, given: Mapping[int, Tensor]) -> Edit:
-    def edit(outputs: Tensor, _: PackedLayout) -> Tensor:
-        heads = list(outputs.unbind(1))
-        for head, new in given.items():
-            new, own = new.to(outputs), heads[head]
-            try:
-                heads[head] = new.expand_as(own)
-            except RuntimeError:
-                raise DataError(
-                    f"outputs[{place!r}, {head + 1}]: found the shape {tuple(new.shape)}, expected (T, K) = "
-                    f"{tuple(own.shape)}, or what broadcasts to that"
-                ) from None
-        return torch.stack(heads, dim=1)
-
-    return edit
-
-
-def _must_be_loss(found: Any) -> None:
-    if not isinstance(found, Tensor) or found.numel() != 1:
-        what = f"a tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"{found!r:.80}"
-        raise DataError(f"loss: found {what}, expected a scalar tensor")
-    if not found.requires_grad:
-        raise DataError("loss: found one without a gradient, expected one that depends on the heads' outputs")
+def _replaced(given: Mapping[int, Tensor], outputs: Tensor, _: PackedLayout) -> Tensor:
+    """An `Edit`: these heads, from 0, output what is given."""
+    heads = list(outputs.unbind(1))
+    for head, new in given.items():
+        heads[head] = new.to(outputs).expand_as(heads[head])
+    return torch.stack(heads, dim=1)
 
 
 def _multiplying(masks: dict[str, Tensor], place: str) -> Edit:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -79,27 +78,14 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
         yield
 
 
-def _pairs(heads: Sequence[Head]) -> list[Head]:
-    """The heads as tuples. Raises a DataError for anything else, such as a `HeadChange`, which gives no order."""
-    for head in heads:
-        if len(head) != 2:
-            raise DataError(
-                f"heads: found {head!r}, expected pairs such as ('encoder 1', 3): "
-                "`headdiv.pretrained.least_important_first` makes them of scores"
-            )
-    return [(place, head) for place, head in heads]
-
-
 def masks_without(model: nn.Module, gone: Sequence[Head]) -> dict[str, Tensor]:
     """The masks that remove these heads.
 
     Raises:
-        DataError: one of them is not there, or not a pair.
+        DataError: one of them is not there.
     """
     counts, masks = heads_of(model), {}
-    for place, head in _pairs(gone):
-        if not counts:
-            raise DataError(f"{type(model).__name__}: has no heads; expected attention that headdiv built or attached")
+    for place, head in gone:
         if not 1 <= head <= counts.get(place, 0):
             there = ", ".join(f"1 to {count} in {place}" for place, count in counts.items())
             raise DataError(f"the model has no head {head} in {place!r}; heads are {there}")
@@ -116,9 +102,8 @@ def masking_changes(model: nn.Module, measures: Sequence[Measure], gone: Sequenc
         gone: heads that are always masked; they are not in the result.
 
     Raises:
-        DataError: one of ``gone`` is not there, or not a pair.
+        DataError: one of ``gone`` is not there.
     """
-    gone = _pairs(gone)
     before = [measure(masks_without(model, gone)) for measure in measures]
     heads = [(place, head) for place, count in heads_of(model).items() for head in range(1, count + 1)]
     left, changes = [head for head in heads if head not in set(gone)], []
@@ -138,17 +123,7 @@ def least_important_first(importance: Sequence[HeadChange]) -> list[Head]:
 
 
 def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[tuple[int, dict[str, Tensor]]]:
-    """Number of heads kept and masks for each point of a pruning curve, starting with all heads.
-
-    Raises:
-        DataError: there are fewer than one step, or a head of ``order`` is not there, not a pair, or named twice.
-    """
-    order = _pairs(order)
-    if steps < 1:
-        raise DataError(f"steps: {steps}, expected 1 at least")
-    twice = [f"{place} {head}" for (place, head), count in Counter(order).items() if count > 1]
-    if twice:
-        raise DataError(f"order: {', '.join(twice)} stands in it more than once")
+    """Number of heads kept and masks for each point of a pruning curve, starting with all heads."""
     heads = sum(heads_of(model).values())
     steps = max(min(steps, len(order)), 1)  # of at least one head each
     counts = sorted({round(step * len(order) / steps) for step in range(steps + 1)})

@@ -40,12 +40,3 @@ class StorageError(HeaddivError):
 
 class DamageError(HeaddivError):
     """A stored file is not what was written."""
-
-
-def out_of_memory(error: BaseException) -> str | None:
-    """What was requested of which memory, if the error is a lack of memory; None for any other error."""
-    text = str(error).split("\n")[0]
-    phrases = ("out of memory", "can't allocate memory", "not enough memory", "could not create a memory")
-    if isinstance(error, MemoryError) or any(phrase in text.lower() for phrase in phrases):
-        return text[text.find("DefaultCPUAllocator") :] if "DefaultCPUAllocator" in text else text or "MemoryError"
-    return None

@@ -16,7 +16,7 @@ from torch import nn
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed, progress
-from headdiv.core.errors import ConfigError, TrainingError, out_of_memory
+from headdiv.core.errors import TrainingError
 from headdiv.core.settings import check
 from headdiv.methods.base import Method
 from headdiv.training import checkpoints
@@ -100,8 +100,6 @@ class Trainer:
         self.model, self.name, self.seed = model, name, seed
         self.folder = Path(folder) if folder else None
         self.validate, self.measure, self.callback = validate, measure, callback
-        if log_every < 1:
-            raise ConfigError(f"log_every: found {log_every}, expected a number of steps, 1 or more")
         self.log, self.log_every = log, log_every
         self._unlogged = StepSums()
         self.stream = batches if isinstance(batches, BatchStream) else IterableBatchStream(batches)
@@ -130,8 +128,8 @@ class Trainer:
 
         Raises:
             DivergenceError: loss, gradient or a validation score is not finite; the last checkpoint stays.
-            TrainingError: the folder holds a training run with other settings; there is not enough memory; or an
-                earlier call was interrupted within an epoch, and there is no checkpoint to resume from.
+            TrainingError: the folder holds a training run with other settings; or an earlier call was interrupted
+                within an epoch, and there is no checkpoint to resume from.
         """
         last = self.config.epochs if until is None else min(until, self.config.epochs)
         self._draw_anew()
@@ -152,13 +150,6 @@ class Trainer:
                 self._save()
             except TrainingError as error:
                 raise type(error)(f"{self.name}, {name}: {error}") from None
-            except (MemoryError, RuntimeError) as error:
-                if (asked := out_of_memory(error)) is None:
-                    raise
-                raise TrainingError(
-                    f"{self.name}, {name}: not enough memory at step {self.state.step + 1} ({asked}); expected smaller "
-                    "batches (`accumulate` adds up the gradients of several), or activation checkpointing"
-                ) from error
         ended = len(self.state.curve) == self.config.epochs or self._out_of_patience(self.state.curve)
         if self.config.patience and ended and self.best is not None:
             self.model.load_state_dict(self.best)

@@ -155,9 +155,6 @@ def test_the_order_is_measured_anew_at_half(monkeypatch):
     assert asked == [[("encoder 1", 2), ("encoder 1", 3)]]
 
 
-PAIRS = "expected pairs such as ('encoder 1', 3): `headdiv.pretrained.least_important_first` makes them of scores"
-
-
 def test_a_curve_goes_from_all_heads_to_none(folder):
     run = untrained(small_config("lm"))
     order = pruning_order(run)
@@ -170,20 +167,8 @@ def test_a_curve_goes_from_all_heads_to_none(folder):
     assert [point.kept for point in pruning_curve(run, steps=2, order=order)] == [4, 2, 0]
     assert [point.kept for point in pruning_curve(run, order=order[:1])] == [4, 3]
     assert [point.kept for point in pruning_curve(run, steps=10**9, order=order[:1])] == [4, 3]  # no more than heads
-    for steps, named, sentence in [
-        (0, order, "steps: 0, expected 1 at least"),
-        (1, order[:1] * 2, f"order: decoder 1 {order[0][1]} stands in it more than once"),
-        (1, [("decoder 1", 0)], "the model has no head 0 in 'decoder 1'; heads are 1 to 4 in decoder 1"),
-        (1, ["decoder 1"], f"heads: found 'decoder 1', {PAIRS}"),
-        (
-            1,
-            [HeadChange("decoder 1", 2, 0.5)],
-            f"heads: found HeadChange(place='decoder 1', head=2, change=0.5, score=None), {PAIRS}",
-        ),
-        (1, [("encoder 1", 1)], "the model has no head 1 in 'encoder 1'; heads are 1 to 4 in decoder 1"),
-    ]:
-        with exactly(sentence):
-            pruning_curve(run, steps=steps, order=named)
+    with exactly("the model has no head 0 in 'decoder 1'; heads are 1 to 4 in decoder 1"):
+        pruning_curve(run, order=[("decoder 1", 0)])
 
 
 def test_the_record_holds_all_of_it_as_json(folder):

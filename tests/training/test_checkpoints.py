@@ -18,39 +18,9 @@ def build(seed, width=3):
 
 
 def step(model, optimiser):
-    """One step on random data: it moves parameters, running statistics, moments and the generator."""
     optimiser.zero_grad()
     model(torch.randn(8, 4)).square().mean().backward()
     optimiser.step()
-
-
-def everything(model, optimiser):
-    states = sorted(optimiser.state_dict()["state"].items())
-    moments = [state[key] for _, state in states for key in sorted(state)]
-    return [value.clone() for value in (*model.state_dict().values(), *moments, torch.get_rng_state())]
-
-
-def assert_equal(one, other):
-    assert len(one) == len(other)
-    assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
-    model, optimiser = build(1)
-    assert checkpoints.restore(tmp_path / "nothing", model, optimiser, CPU) is None
-    for _ in range(3):
-        step(model, optimiser)
-    before, state = everything(model, optimiser), {"step": 3, "curve": [{"loss": 0.1}], "seconds": 1.5}
-    checkpoints.save(tmp_path, 3, model, optimiser, state)
-    assert_equal(everything(model, optimiser), before)  # saving changes nothing
-    step(model, optimiser)
-    expected = everything(model, optimiser)
-
-    model, optimiser = build(2)
-    assert checkpoints.restore(tmp_path, model, optimiser, CPU) == (state, None, [])
-    assert_equal(everything(model, optimiser), before)
-    step(model, optimiser)
-    assert_equal(everything(model, optimiser), expected)
 
 
 def test_numbers_in_an_optimisers_state_are_kept(tmp_path):
@@ -73,6 +43,10 @@ def test_generators_of_all_ranks_are_kept(tmp_path, monkeypatch):
     torch.manual_seed(77)
     second = torch.get_rng_state()
     monkeypatch.setattr(checkpoints.distributed, "gathered", lambda state: torch.stack([own, second]))
+    with monkeypatch.context() as patch:
+        patch.setenv("RANK", "1")
+        checkpoints.save(tmp_path, 2, model, optimiser, {"step": 2})
+    assert list(tmp_path.iterdir()) == []  # the first one alone writes
     checkpoints.save(tmp_path, 2, model, optimiser, {"step": 2})
     assert load_file(tmp_path / "step2" / "optimiser.safetensors")["random"].shape == (2, len(own))
     found = {}
@@ -88,15 +62,6 @@ def test_generators_of_all_ranks_are_kept(tmp_path, monkeypatch):
     assert torch.equal(found[0], own)
     assert torch.equal(found[1], second)
     assert len({state.numpy().tobytes() for state in found.values()}) == 4
-
-
-def test_the_first_rank_alone_writes(tmp_path, monkeypatch):
-    gathered = []
-    monkeypatch.setattr(checkpoints.distributed, "gathered", lambda state: gathered.append(state) or state[None])
-    monkeypatch.setenv("RANK", "1")
-    checkpoints.save(tmp_path, 1, *build(1), {})
-    assert len(gathered) >= 1  # which takes all ranks
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_newest_two_whole_ones_are_kept_and_the_newest_counts(tmp_path):
@@ -119,10 +84,14 @@ def test_the_newest_two_whole_ones_are_kept_and_the_newest_counts(tmp_path):
     assert sorted(path.name for path in tmp_path.glob("step*[0-9]")) == ["step10", "step50"]
 
 
-DAMAGES = [b"", b"\x80\x02garbage", b"{}", "half", "missing"]
+DAMAGES = {
+    "cut": lambda content: content[: len(content) // 2],
+    "flipped": lambda content: content[:-3] + b"\x21" + content[-2:],
+    "missing": None,
+}
 
 
-@pytest.mark.parametrize(("damage", "older"), [*((damage, False) for damage in [*DAMAGES, "flipped"]), ("half", True)])
+@pytest.mark.parametrize(("damage", "older"), [*((damage, False) for damage in DAMAGES), ("cut", True)])
 @pytest.mark.parametrize("name", ["model.safetensors", "optimiser.safetensors", "state.json"])
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog, name, damage, older):
     """A flipped bit is not noticed in a checkpoint from before there were checksums; all else is."""
@@ -133,23 +102,19 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog, name
     for number, instead in ((2, "the training goes on from step 1"), (1, "the training begins anew")):
         folder = tmp_path / f"step{number}"
         path = folder / name
-        content = path.read_bytes()
-        if damage == "missing":
+        if DAMAGES[damage] is None:
             path.unlink()
         else:
-            changed = {"half": content[: len(content) // 2], "flipped": content[:-3] + b"\x21" + content[-2:]}
-            path.write_bytes(changed.get(damage, damage))
+            path.write_bytes(DAMAGES[damage](path.read_bytes()))
         if older:
             (folder / "SHA256SUMS").unlink()
         found = checkpoints.restore(tmp_path, *build(3), CPU)
         assert found == (({"step": 1}, None, []) if number == 2 else None)
-        said = caplog.records[-1].getMessage()
-        assert said.startswith(str(path))
-        assert said.endswith(f"; {instead}")
-        assert len(said.splitlines()) == 1
+        message = caplog.records[-1].getMessage()
+        assert message.startswith(str(path))
+        assert message.endswith(f"; {instead}")
         assert not folder.exists()
         assert (tmp_path / f"damaged-step{number}").is_dir()  # in case it is the manifest that is wrong
-    assert len(caplog.records) == 2
 
 
 @pytest.mark.parametrize("name", ["model", "optimiser"])
@@ -172,4 +137,4 @@ def test_views_and_buffers_are_kept(tmp_path):
     checkpoints.save_model(model, path)
     other = nn.BatchNorm1d(6)
     checkpoints.load_model(other, path)
-    assert_equal(list(model.state_dict().values()), list(other.state_dict().values()))
+    torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)

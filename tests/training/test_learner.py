@@ -12,13 +12,11 @@ from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.companion.tasks.train_config import TrainConfig
-from headdiv.core.errors import TrainingError
+from headdiv.core.errors import DivergenceError
 from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
-from headdiv.training.config import TrainerConfig
-from headdiv.training.learner import Learner, rate_factor
+from headdiv.training.learner import rate_factor
 from headdiv.training.method_steps import MethodSteps
-from headdiv.training.trainer import Trainer
 
 BASELINE = {"name": "baseline"}
 DIRECT = {"name": "deacon", "architecture": "direct", "m": 2, "gha_steps": 10}
@@ -101,17 +99,6 @@ def test_everything_but_w_takes_a_literal_adamw_step(method, clip):
                 assert torch.equal(p, expected[name])
 
 
-def test_w_is_the_methods_alone():
-    learn = learner(DIRECT, weight_decay=0.5)
-    layers = pca_layers(learn.model).values()
-    optimised = {id(p) for group in learn.optimiser.param_groups for p in group["params"]}
-    assert {id(p) for p in learn.model.parameters()} - optimised == {id(layer.w) for layer in layers}
-    before = [layer.w.detach().clone() for layer in layers]
-    learn.step(batch(), 1, 10)
-    for layer, w in zip(layers, before, strict=True):
-        assert (layer.w - w).norm().item() == pytest.approx(0.2, rel=1e-4)  # δP, whatever rate and decay
-
-
 def test_label_smoothing_is_trained_on_and_nll_is_without():
     b = batch()
     plain, smooth = (learner(BASELINE, label_smoothing=s).step(b, 1, 10) for s in (0.0, 0.3))
@@ -134,44 +121,36 @@ def test_the_gradient_is_of_the_mean_over_the_predictions():
     torch.testing.assert_close(gradients[1] * 6, gradients[0] * sums[0].count)
 
 
+def break_gradient(parameter_of):
+    return lambda model: parameter_of(model).register_hook(lambda grad: torch.full_like(grad, math.nan))
+
+
 def break_weight(model):
     with torch.no_grad():
         model.decoder[0].feed_forward[0].weight[0, 0] = math.nan
-
-
-def pca_weight(model):
-    return next(iter(pca_layers(model).values())).w
-
-
-def break_gradient(value, of=lambda model: model.encoder[0].feed_forward[0].weight):
-    return lambda model: of(model).register_hook(lambda grad: torch.full_like(grad, value))
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (break_weight, "the loss is nan"),
-        (break_gradient(math.nan), "the norm of the gradient is nan"),
-        (break_gradient(math.inf), "the norm of the gradient is inf"),
-        (break_gradient(math.nan, pca_weight), "the norm of the gradient is nan"),
+        (break_gradient(lambda model: model.encoder[0].feed_forward[0].weight), "the norm of the gradient is nan"),
+        (break_gradient(lambda model: next(iter(pca_layers(model).values())).w), "the norm of the gradient is nan"),
     ],
 )
 def test_what_is_not_finite_stops_the_step(damage, message):
     learn = learner(DIRECT)
     damage(learn.model)
     before = {name: tensor.clone() for name, tensor in learn.model.named_parameters()}
-    with pytest.raises(TrainingError) as found:
+    with pytest.raises(DivergenceError, match=f"^{message} at step 7; nothing was recorded"):
         learn.step(batch(), 7, 10)
-    tail = "at step 7; nothing was recorded (try a smaller train.learning_rate or train.clip_norm)"
-    assert str(found.value) == f"{message} {tail}"
     for name, p in learn.model.named_parameters():
         assert torch.equal(p.nan_to_num(-1), before[name].nan_to_num(-1)), name
 
 
-@pytest.mark.parametrize("method", [DIRECT, {"name": "mixing"}, {"name": "drop-head"}], ids=lambda one: one["name"])
-def test_a_step_beyond_the_planned_end_is_at_the_end(method):
+def test_a_step_beyond_the_planned_end_is_at_the_end():
     """Random batches differ in number, so that an epoch may have more than the first, by which steps are planned."""
-    seen, learning = [], learner(method)
+    seen, learning = [], learner(DIRECT)
     update = learning.method.after_backward
     learning.method.after_backward = lambda model, progress: (seen.append(progress), update(model, progress))
     for number in (9, 10, 11, 13):
@@ -203,12 +182,7 @@ def test_batches_whose_gradients_are_added_are_one_large_batch(method):
         torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("made", [lambda model, method: Trainer(model, [torch.zeros(1)], torch.sum, method=method),
-                                  lambda model, method: Learner(model, torch.sum, method, TrainerConfig()),
-                                  MethodSteps])  # fmt: skip
 @pytest.mark.parametrize("method", ["deacon", {"name": "deacon", "m": 2}])
-def test_a_method_is_what_make_method_returns(made, method):
-    with pytest.raises(
-        TypeError, match=r"^method: found .*deacon.*, expected a method that headdiv\.make_method returns"
-    ):
-        made(torch.nn.Linear(2, 2), method)
+def test_a_method_is_what_make_method_returns(method):
+    with pytest.raises(TypeError, match=r"^method: found .*deacon.*, expected a method that headdiv\.make_method"):
+        MethodSteps(torch.nn.Linear(2, 2), method)

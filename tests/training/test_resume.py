@@ -202,28 +202,11 @@ def test_what_stops_after_an_epoch_goes_on_in_the_same_process_without_a_folder(
     must_be_the_same(parts, whole)
 
 
-# ---- out of memory
-
-ALLOCATOR = "[enforce fail at alloc_cpu.cpp:124] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 99"
-
-
-@pytest.mark.parametrize("error", [RuntimeError(ALLOCATOR), MemoryError()], ids=["torch's", "Python's"])
-def test_a_retry_changes_no_number(tmp_path, monkeypatch, error):
-    expected = trainer_of().run().curve
-    tried = trainer_of(folder=tmp_path, checkpoint_seconds=1e-9)
-    with monkeypatch.context() as patch:
-        fail(patch, Learner, "backward", 4, "before", error)
-        with pytest.raises(TrainingError, match=r"not enough memory at step 4") as raised:
-            tried.run()
-    assert ("tried to allocate 99" in str(raised.value)) == isinstance(error, RuntimeError)
-    assert tried.run().curve == expected
-
-
 def test_without_checkpoints_a_step_that_was_begun_cannot_be_taken_back(monkeypatch):
     trainer = trainer_of()
     with monkeypatch.context() as patch:
-        fail(patch, torch.optim.AdamW, "step", 3, "before", RuntimeError(ALLOCATOR))
-        with pytest.raises(TrainingError, match="not enough memory at step 3"):
+        fail(patch, torch.optim.AdamW, "step", 3, "before")
+        with pytest.raises(Power):
             trainer.run()
-    with pytest.raises(TrainingError, match=r"within epoch 1.*folder"):
+    with pytest.raises(TrainingError, match=r"was interrupted within epoch 1, .*folder"):
         trainer.run()
