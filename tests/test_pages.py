@@ -63,7 +63,7 @@ def test_heads_of_a_pretrained_model():
     model = model_of("bert", **BERT, num_hidden_layers=4)
     batch, tokenizer = arguments(model, labels=True), SimpleNamespace(all_special_ids=[0])
     given = {"model": model, "batch": batch, "batches": [batch], "tokenizer": tokenizer}
-    names = run(look, **PRETRAINED, **given, metric=headdiv.pretrained.mean_loss(model, [batch]))
+    names = run(look, **PRETRAINED, **given, metric=lambda: float(model(**batch).loss))
     assert {each[:2] for each in names["scores"]} == set(names["order"])
     assert len(names["order"]) == 48
     assert model.config.headdiv["removed"]

@@ -6,9 +6,9 @@ Needs the extra `hf`, which is imported with the first model.
 from typing import TYPE_CHECKING, Any
 
 from headdiv.pretrained.insertion import inserted_method
-from headdiv.pretrained.measures import attach, copied, least_important_first, mean_loss
+from headdiv.pretrained.measures import attach, copied, least_important_first
 from headdiv.pretrained.saved import load
-from headdiv.pretrained.texts import small_model, small_tokenizer, text_batches, text_examples
+from headdiv.pretrained.texts import small_model, small_tokenizer, text_batches
 
 if TYPE_CHECKING:
     from headdiv.pretrained.trainer import HeadTraining, Seq2SeqTrainer, Trainer
@@ -32,9 +32,7 @@ __all__ = [
     "inserted_method",
     "least_important_first",
     "load",
-    "mean_loss",
     "small_model",
     "small_tokenizer",
     "text_batches",
-    "text_examples",
 ]

@@ -12,21 +12,21 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from headdiv.analysis.heads import Metric, ModelHeads, evaluating, head_table
+from headdiv.analysis.heads import ModelHeads, evaluating, head_table
 from headdiv.analysis.masking import Head, least_important_first, masks_without
 from headdiv.core.errors import DataError
 from headdiv.nn.records import HeadRecord, attention_modules
 from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.removal import remove_if_right
 
-__all__ = ["attach", "copied", "head_table", "least_important_first", "mean_loss"]
+__all__ = ["attach", "copied", "head_table", "least_important_first"]
 
 Arguments = Mapping[str, Tensor]  # of a forward pass: input_ids, attention_mask, labels, …
 ROUNDS = 5  # forward passes whose median time is taken
@@ -115,20 +115,19 @@ class PretrainedHeads(ModelHeads):
                 does not work with fewer heads. The model stays as it was.
         """
         masks = masks_without(self.model, gone)
-        parameters, seconds = self._parameters(), self._seconds(batch)
-        numbers = {place: [i for i, m in enumerate(mask, 1) if not m] for place, mask in masks.items()}
+        before = self._size(batch)
+        numbers = {name: [i for i, m in enumerate(mask, 1) if not m] for name, mask in masks.items()}
         with evaluating(self.model):
             remove_if_right(self.model, numbers, batch)
-        return Removed(parameters, self._parameters(), seconds, self._seconds(batch))
-
-    def _parameters(self) -> int:
-        return sum(parameter.numel() for parameter in self.model.parameters())
+        after = self._size(batch)
+        return Removed(before[0], after[0], before[1], after[1])
 
     @torch.no_grad()
-    def _seconds(self, batch: Arguments | None) -> float | None:
+    def _size(self, batch: Arguments | None) -> tuple[int, float | None]:
+        """Parameters, and the median seconds of a forward pass over the batch."""
+        parameters, seconds = sum(parameter.numel() for parameter in self.model.parameters()), []
         if batch is None:
-            return None
-        seconds = []
+            return parameters, None
         with evaluating(self.model):
             for _ in range(ROUNDS + 1):  # the first warms up
                 began = time.perf_counter()
@@ -136,23 +135,12 @@ class PretrainedHeads(ModelHeads):
                 if next(self.model.parameters()).is_cuda:
                     torch.cuda.synchronize()
                 seconds.append(time.perf_counter() - began)
-        return median(seconds[1:])
+        return parameters, median(seconds[1:])
 
 
 def attach(model: nn.Module) -> PretrainedHeads:
     """Record, measure, mask and remove the heads of a transformers model; raises as `attach_heads`."""
     return PretrainedHeads(model)
-
-
-def mean_loss(model: nn.Module, batches: Iterable[Arguments]) -> Metric:
-    """A metric: the mean of the batches' losses, for the model as it is at the time of the call."""
-    batches = list(batches)
-
-    def measure() -> float:
-        with evaluating(model), torch.no_grad():
-            return sum(float(model(**batch).loss) for batch in batches) / len(batches)
-
-    return measure
 
 
 def copied(model: nn.Module) -> nn.Module:

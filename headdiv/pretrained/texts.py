@@ -158,9 +158,3 @@ def _padded(texts: list[list[int]], padding: int) -> tuple[Tensor, Tensor]:
     real = [torch.ones(len(row), dtype=torch.bool) for row in rows]
     pad = torch.nn.utils.rnn.pad_sequence
     return pad(rows, batch_first=True, padding_value=padding), pad(real, batch_first=True)
-
-
-def text_examples(model: nn.Module, tokenizer: Any, texts: Sequence[str], **options: Any) -> list[dict[str, Tensor]]:
-    """Examples for transformers' trainer, padded to one length; arguments as in `text_batches`."""
-    (batch,) = text_batches(model, tokenizer, texts, size=len(texts), **options)
-    return [{name: x[i].cpu() for name, x in batch.items()} for i in range(len(texts))]

@@ -161,18 +161,12 @@ def test_importance_is_the_gradient_of_each_examples_loss_and_orders_pruning():
                         losses.append(model(**one).loss.item())
                 slow[place, head] += abs(losses[0] - losses[1]) / 0.02 / 6
     assert scores == pytest.approx(slow, rel=0.05, abs=1e-3)
-    by_layer = heads.importance(batches, by_layer=True)
-    assert sum(each.change**2 for each in by_layer) == pytest.approx(2, rel=1e-5)
     assert all(parameter.grad is None for parameter in model.parameters())
 
     def metric():
         return model(**batches[0]).loss.item()
 
     changes = heads.leave_one_out(metric)
-    of_score = heads.leave_one_out(lambda: -metric(), better="higher")
-    assert [each.change for each in of_score] == [each.change for each in changes]
-    with pytest.raises(ValueError, match="better: expected 'lower' or 'higher', found 'Lower'"):
-        heads.leave_one_out(metric, better="Lower")
     plain = metric()
     with heads.without([("encoder 2", 3)]):
         assert changes[6].change == pytest.approx(metric() - plain, abs=1e-6)
@@ -203,8 +197,6 @@ def test_batches_may_be_arguments_in_order():
     heads, ids = headdiv.pretrained.attach(model), arguments(model)["input_ids"]
     for batch in (ids, (ids,)):
         pd.testing.assert_frame_equal(heads.table([batch]), heads.table([{"input_ids": ids}]))
-        with pytest.raises(DataError, match="special: "):
-            heads.table([batch], special=[0])
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5"])
@@ -224,14 +216,10 @@ def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_g
 def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
     heads = headdiv.pretrained.attach(model_of("bert"))
     query, before = heads.modules[1].projections.inputs[0], copy.deepcopy(heads.model.state_dict())
-    for name in ("Quantised", "Linear"):  # peft's adapted layers have this name too
-        query.__class__ = type(name, (torch.nn.Linear,), {"__module__": "peft.tuners.lora.layer"})
-        with pytest.raises(
-            DataError, match=f"encoder 2: heads cannot be removed from a {name} of peft.* expected a plain Linear"
-        ):
-            heads.remove([("encoder 1", 1), ("encoder 2", 1)])
-    after = heads.model.state_dict()
-    assert all(torch.equal(after[name], value) for name, value in before.items())
+    query.__class__ = type("Linear", (torch.nn.Linear,), {"__module__": "peft.tuners.lora.layer"})
+    with pytest.raises(DataError, match=r"encoder 2: heads cannot be removed from a Linear of peft.* a plain Linear"):
+        heads.remove([("encoder 1", 1), ("encoder 2", 1)])
+    torch.testing.assert_close(heads.model.state_dict(), before, rtol=0, atol=0)
     assert heads.counts == {"encoder 1": 4, "encoder 2": 4}
 
 
@@ -258,20 +246,12 @@ def test_a_model_that_does_not_run_with_fewer_heads_is_refused_and_stays_as_it_w
     before, plain = copy.deepcopy(model.state_dict()), output(model, given)
     with pytest.raises(DataError, match=rf"^{type(model).__name__}: its code does not work with fewer heads"):
         heads.remove([(place, 1) for place in heads.counts], given)
-    after = model.state_dict()
-    assert list(after) == list(before)
-    assert all(torch.equal(after[name], value) for name, value in before.items())
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert torch.equal(output(model, given), plain)
     assert set(heads.counts.values()) == {4}
     assert not hasattr(model.config, "headdiv")
     with heads.without([(next(iter(heads.counts)), 1)]):
         assert not torch.equal(output(model, given), plain)
-
-
-def test_a_removal_that_cannot_be_tried_is_refused():
-    heads = headdiv.pretrained.attach(other("vit")[0])
-    with pytest.raises(DataError, match=r"expected a batch: remove\(gone, batch\)"):
-        heads.remove([("encoder 1", 1)])
 
 
 def test_one_head_has_no_pairs_and_no_batch_no_measures():
@@ -289,17 +269,13 @@ def test_heads_of_a_detached_model_are_those_that_were_attached_anew():
     model = model_of("bert")
     heads, given, gone = headdiv.pretrained.attach(model), arguments(model), [("encoder 1", 2)]
     heads.detach()
-    for use in (lambda: heads.table([given]), lambda: heads.edited({}).__enter__(), lambda: heads.without(gone)):
-        with pytest.raises(DataError):
-            use()
     with pytest.raises(DataError, match=r"BertForMaskedLM: is detached; expected headdiv.pretrained.attach"):
         heads.importance([given])
     again = headdiv.pretrained.attach(model)
-    with heads.patched({gone[0]: torch.zeros(())}):
-        patched = logits(model, given)
+    with heads.without(gone):
+        masked = logits(model, given)
     with again.without(gone):
-        assert difference(logits(model, given), patched, given) == 0
-    assert difference(logits(model, given), patched, given) > 0.1
+        assert difference(logits(model, given), masked, given) == 0
 
 
 def test_labels_of_whole_texts_say_nothing_of_padding():
@@ -312,34 +288,52 @@ def test_labels_of_whole_texts_say_nothing_of_padding():
     assert torch.equal(logits(model, given), expected)
 
 
-def test_mistakes_are_one_sentence(monkeypatch):
-    with pytest.raises(DataError, match=r"Linear: no attention that is known here; expected .*query/key/value"):
-        headdiv.pretrained.attach(torch.nn.Linear(2, 2))
-    with pytest.raises(DataError, match="ModuleList: is several models of transformers; expected one"):
-        headdiv.pretrained.attach(torch.nn.ModuleList([model_of("bert"), model_of("bert")]))
+def flash():
     model = model_of("bert")
     model.config._attn_implementation_internal = "flash_attention_2"
-    with pytest.raises(DataError, match=r"runs as 'flash_attention_2'; expected 'sdpa' or 'eager'"):
-        headdiv.pretrained.attach(model)
-    first = model_of("bert")
-    heads, second = headdiv.pretrained.attach(first), type(first)(first.config)
-    with pytest.raises(DataError, match=r"or a model with the same config, is attached already; expected .*deepcopy"):
-        headdiv.pretrained.attach(second)
+    return model
+
+
+def with_attached_config():
+    model = model_of("bert")
+    headdiv.pretrained.attach(model)
+    return type(model)(model.config)
+
+
+def long():
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 2, "vocab_size": 50}
+    return transformers.LongT5ForConditionalGeneration(transformers.LongT5Config(**sizes))
+
+
+def upcast():
+    return headdiv.pretrained.small_model("gpt2", reorder_and_upcast_attn=True, attn_implementation="eager")
+
+
+REFUSED = {  # models that are not attached, and key words of the error
+    lambda: torch.nn.Linear(2, 2): r"Linear: no attention that is known here; expected .*query/key/value",
+    lambda: torch.nn.ModuleList([model_of("bert"), model_of("bert")]): "ModuleList: is several models",
+    flash: "runs as 'flash_attention_2'; expected 'sdpa' or 'eager'",
+    with_attached_config: "or a model with the same config, is attached already; expected .*deepcopy",
+    long: "LongT5ForConditionalGeneration: no attention that is known here",
+    upcast: "GPT2LMHeadModel: with reorder_and_upcast_attn its eager attention",
+}
+
+
+@pytest.mark.parametrize("made", REFUSED)
+def test_what_cannot_be_attached_is_refused(made):
+    with pytest.raises(DataError, match=REFUSED[made]):
+        headdiv.pretrained.attach(made())
+
+
+def test_what_cannot_be_removed_is_refused(monkeypatch):
+    heads = headdiv.pretrained.attach(model_of("bert"))
     with pytest.raises(DataError, match=r"no head 5 in 'encoder 1'"):
         heads.remove([("encoder 1", 5)])
-    for use in (heads.remove, heads.without):
-        with pytest.raises(DataError, match=r"^heads: found HeadChange\(.*expected pairs"):
-            use(heads.leave_one_out(lambda: 0.0)[:2])
-    with pytest.raises(DataError, match=r"^heads: found HeadChange\(.*expected pairs"):
-        heads.leave_one_out(lambda: 0.0, gone=heads.leave_one_out(lambda: 0.0)[:1])
-    heads.modules[0].projections.owner.dense = torch.nn.Identity()
-    with pytest.raises(
-        DataError, match=r"encoder 1: heads cannot be removed from a Identity of .*; expected a plain Linear"
-    ):
-        heads.remove([("encoder 1", 1)])
+    with pytest.raises(DataError, match=r"expected a batch: remove\(gone, batch\)"):
+        headdiv.pretrained.attach(other("vit")[0]).remove([("encoder 1", 1)])
     monkeypatch.setitem(attached.sys.modules, "transformers", None)
     with pytest.raises(ConfigError, match=r"pip install 'headdiv\[hf\]'"):
-        headdiv.pretrained.attach(model)
+        attached.transformers()
 
 
 def test_a_model_that_names_the_mask_is_recorded():
@@ -354,15 +348,6 @@ def test_a_model_that_names_the_mask_is_recorded():
     torch.testing.assert_close(torch.einsum("bhns,shk->nhk", records[0].weights, records[0].values), records[0].outputs)
 
 
-def test_attention_that_goes_through_no_function_of_transformers_is_refused():
-    long = transformers.LongT5Config(d_model=32, d_kv=8, d_ff=64, num_heads=4, num_layers=2, vocab_size=50)
-    with pytest.raises(DataError, match="LongT5ForConditionalGeneration: no attention that is known here"):
-        headdiv.pretrained.attach(transformers.LongT5ForConditionalGeneration(long))
-    upcast = headdiv.pretrained.small_model("gpt2", reorder_and_upcast_attn=True, attn_implementation="eager")
-    with pytest.raises(DataError, match="GPT2LMHeadModel: with reorder_and_upcast_attn its eager attention"):
-        headdiv.pretrained.attach(upcast)
-
-
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])
 def test_a_removal_that_changes_the_output_is_refused_in_every_precision(kind):
     """Per-head norms of StableLM shift to other heads."""
@@ -373,11 +358,10 @@ def test_a_removal_that_changes_the_output_is_refused_in_every_precision(kind):
     for name, parameter in model.named_parameters():
         parameter.data = torch.randn_like(parameter) * (1.0 if "layernorm" in name else 0.2)
     model.to(getattr(torch, kind))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = copy.deepcopy(model.state_dict())
     with pytest.raises(DataError, match="its output is another than that of the masked model"):
         headdiv.pretrained.attach(model).remove([("decoder 1", 1)])
-    after = model.state_dict()
-    assert all(torch.equal(after[name], value) and after[name].dtype == value.dtype for name, value in before.items())
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
 
 
 def test_heads_are_removed_in_half_precision():
