@@ -1,13 +1,20 @@
-"""Settings of a process that trains or decodes: its number of threads, and what happens to freed memory."""
+"""Settings of a process that trains or decodes: its threads, its freed memory, and the other processes (ranks)."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import gc
 import os
 import sys
+from collections.abc import Iterator
+from datetime import timedelta
 
 import torch
+from torch import distributed
+
+from headdiv.core.errors import ConfigError
 
 # Of glibc's <malloc.h>: the option's number, and its value.
 OPTIONS = {
@@ -46,3 +53,27 @@ def keep_freed_memory() -> bool:
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and all(mallopt(option, value) for option, value in OPTIONS.values())
+
+
+@contextlib.contextmanager
+def process_group(device: torch.device) -> Iterator[None]:
+    """Join the other ranks that `torchrun` started, if it did; on the CPU by gloo, on GPUs by NCCL.
+
+    Raises:
+        ConfigError: more ranks than GPUs.
+    """
+    if distributed.is_initialized() or os.environ.get("WORLD_SIZE", "1") == "1":
+        yield
+        return
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    if device.type == "cuda":
+        if local >= torch.cuda.device_count():
+            raise ConfigError(f"rank {local} has no GPU of its own: this machine has {torch.cuda.device_count()}")
+        torch.cuda.set_device(local)
+    # Ranks wait for the first while it prepares a corpus, or while another job trains the same run.
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=7))
+    try:
+        yield
+    finally:
+        gc.collect()  # a DistributedDataParallel that outlives its group aborts the process at its end
+        distributed.destroy_process_group()

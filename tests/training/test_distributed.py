@@ -15,7 +15,6 @@ from torch import nn
 from headdiv.companion.experiments.profiles import run_config
 from headdiv.companion.experiments.running import run_folder, train
 from headdiv.core import distributed
-from headdiv.core.errors import ConfigError
 from headdiv.core.files import read_json
 from headdiv.gha import covariance
 from headdiv.methods.drop_in import MultiheadAttention
@@ -75,6 +74,7 @@ def launch(ranks, *arguments, home):
 RANK_SCRIPT = """
 import sys, torch
 from safetensors.torch import load_file, save_file
+from headdiv.companion import runtime
 from headdiv.core import distributed
 from headdiv.nn.batch_norm import BatchNorm
 from headdiv.gha import covariance, pooled_covariance
@@ -82,7 +82,7 @@ from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.routing import RoutedRecord, Router, pooled_losses
 from headdiv.nn.sizes import AttentionSpec
 given = load_file(sys.argv[1])
-with distributed.process_group(torch.device("cpu")):
+with runtime.process_group(torch.device("cpu")):
     rank = distributed.rank()
     found = {}
     for name in ("flat", "deep"):
@@ -184,23 +184,6 @@ def test_one_rank_is_alone():
     assert torch.equal(ours.running_var, theirs.running_var)
 
 
-@pytest.mark.parametrize(
-    ("variables", "message"),
-    [
-        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 .* RANK, LOCAL_RANK, MASTER_ADDR, MASTER_PORT not set"),
-        ({"WORLD_SIZE": "two"}, "WORLD_SIZE: .* 'two'"),
-        ({"WORLD_SIZE": "-2"}, "WORLD_SIZE: .* '-2'"),
-    ],
-)
-def test_variables_of_torchrun_are_all_there_or_named(monkeypatch, variables, message):
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=message), distributed.process_group(torch.device("cpu")):
-        pass
-
-
 def project_in(folder, text=PROFILE):
     Project(folder).write_config("ranks", text)
     (folder / "Snakefile").touch()
@@ -216,9 +199,9 @@ def home(tmp_path_factory):
 
 EVERY_RUN = """
 import sys, torch
+from headdiv.companion import runtime
 from headdiv.companion.command_line import cli
-from headdiv.core import distributed
-with distributed.process_group(torch.device("cpu")):
+with runtime.process_group(torch.device("cpu")):
     for run in sys.argv[1:]:
         cli(["train", *run.split(), "--profile", "ranks", "--no-scores"], standalone_mode=False)
 """

@@ -116,7 +116,7 @@ def train(config: RunConfig, device: torch.device | str | None = None, callback:
     """
     device = torch.device(device) if device else choose_device()
     folder = run_folder(config)
-    with distributed.process_group(device), _alone(folder):
+    with runtime.process_group(device), _alone(folder):
         if distributed.agreed(distributed.is_first() and not _finished(folder)):
             return _train(config, folder, device, callback)
     return load_run(config, device)
@@ -133,7 +133,7 @@ def train_until(config: RunConfig, epochs: int) -> TrainerState:
         DataError: the data cannot be had.
     """
     device, folder = choose_device(), run_folder(config)
-    with distributed.process_group(device), _alone(folder):
+    with runtime.process_group(device), _alone(folder):
         if is_trained(config):
             record = read_json(folder / RECORD)
             return TrainerState(curve=record["curve"], seconds=record["cost"]["training_seconds"])
