@@ -123,16 +123,12 @@ def _refuse_another_method(model: nn.Module, method: Method | None) -> None:
     if method is not None:
         must_be("method", method, Method, "a method that headdiv.make_method returns")
     inside = [each for module in attention_modules(model) if isinstance(each := module.method, Method)]
-    for each in inside:
-        needed = type(each) is not Method and (method is None or _changes_attention(each))
-        if needed and not _same(each, method):
-            raise TrainingError(
-                f"method: {_named(each)} is in the model's attention, found {_named(method)}; expected the same"
-            )
-    if method is not None and inside and _changes_attention(method) and not any(_same(each, method) for each in inside):
+    others = [each for each in inside if not _same(each, method)]
+    if method is None or not _changes_attention(method) or len(others) < len(inside):
+        others = [each for each in others if type(each) is not Method and (method is None or _changes_attention(each))]
+    if others:
         raise TrainingError(
-            f"method: {_named(method)} changes attention, and is not in the model's; expected attention that it built, "
-            f"found that of {_named(inside[0])}"
+            f"method: {_named(others[0])} is in the model's attention, found {_named(method)}; expected the same"
         )
 
 

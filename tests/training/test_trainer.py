@@ -229,7 +229,7 @@ DISAGREEMENT = {"name": "disagreement", "term": "output"}
     [
         (DIRECT, None, r"Deacon\(architecture='direct', m=2.* is in the model's attention, found no method"),
         (DIRECT, {**DIRECT, "m": 1}, r"Deacon\(.*m=2.* is in the model's attention, found Deacon\(.*m=1"),
-        ({"name": "baseline"}, {"name": "mixing"}, r"Mixing\(.* changes attention, and is not in the model's"),
+        ({"name": "baseline"}, {"name": "mixing"}, r"Method\(\) is in the model's attention, found Mixing\("),
         (DISAGREEMENT, None, r"Disagreement\(.* is in the model's attention, found no method"),
         (DISAGREEMENT, {"name": "dpp", "term": "output"}, None),
         ({"name": "baseline"}, DISAGREEMENT, None),
