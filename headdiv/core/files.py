@@ -136,8 +136,6 @@ def parse_json(text: str, path: Path | str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
-    except RecursionError:
-        raise DataError(f"{path}: cannot be read (nested too deeply)") from None
 
 
 def checksum(path: Path | str, algorithm: str = "sha256") -> str:

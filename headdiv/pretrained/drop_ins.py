@@ -32,11 +32,6 @@ def attention_of_torch(model: nn.Module) -> list[tuple[str, nn.MultiheadAttentio
         if isinstance(module, nn.MultiheadAttention)
     ]
     for path, module in theirs:
-        if not path:
-            raise DataError(
-                "the model is a torch.nn.MultiheadAttention, in whose place nothing can be put; expected "
-                "headdiv.MultiheadAttention, or a model that holds it"
-            )
         if type(module) is not nn.MultiheadAttention:
             raise DataError(f"{path}: a {kind_of(module)}; expected torch.nn.MultiheadAttention itself")
         must_be_merged(path, module)

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.settings import nearest
+from headdiv.core.errors import DataError
 from headdiv.pretrained.attached import transformers
 
 MASKED_SHARE = 0.15  # of the tokens that a masked language model has to predict, as in BERT
@@ -46,8 +45,6 @@ def small_model(kind: str, words: int = 100, seed: int = 1, **settings: Any) -> 
         settings: of its configuration, overriding those of `SMALL`.
     """
     library = transformers()
-    if kind not in SMALL:
-        raise ConfigError(f"kind: unknown architecture {kind!r}{nearest(kind, list(SMALL))}")
     name, sizes = SMALL[kind]
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     cls = getattr(library, name)
@@ -95,10 +92,8 @@ def text_batches(
         labels: with labels; an encoder-decoder always has its decoder's input.
 
     Raises:
-        DataError: texts and targets differ in number, a text has no token, or a batch has nothing to predict.
+        DataError: a text has no token, or a batch has nothing to predict.
     """
-    if targets is not None and len(targets) != len(texts):
-        raise DataError(f"found {len(targets)} targets for {len(texts)} texts; expected one for each")
     positions = getattr(model.config, "max_position_embeddings", length)
     for name, module in model.named_modules():  # RoBERTa counts from the index after padding's
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:

@@ -111,21 +111,12 @@ def restore(
     state = read_json(newest / "state.json")
     _must_be_the_same(folder, state.pop(_SETTINGS, {}), settings or {})
     load_model(model, newest / "model.safetensors")
-    path = newest / "optimiser.safetensors"
-    tensors = _read(path)
-    random, random_cuda = tensors.pop("random", None), tensors.pop("random_cuda", None)
+    tensors = _read(newest / "optimiser.safetensors")
+    random, random_cuda = tensors.pop("random"), tensors.pop("random_cuda", None)
     stored = optimiser.state_dict() | {"state": {}}  # a parameter without state had taken no step
     for name, value in {**tensors, **state.pop(_PLAIN, {})}.items():
         number, _, key = name.partition(".")
         stored["state"].setdefault(int(number), {})[key] = value
-    parameters = [p for group in optimiser.param_groups for p in group["params"]]
-    fits = all(
-        number < len(parameters) and _fits(value, parameters[number])
-        for number, values in stored["state"].items()
-        for value in values.values()
-    )
-    if random is None or not fits:
-        raise TrainingError(f"{path}: does not fit this model")
     optimiser.load_state_dict(stored)
     rank = distributed.rank()
     if rank < len(random):
@@ -158,8 +149,7 @@ def _set_damaged_aside(folder: Path) -> None:
         path = found.pop(max(found))
         try:
             manifest.check(path, *FILES)
-            if not (state := read_json(path / "state.json")):
-                raise DamageError(f"{path / 'state.json'}: empty")
+            state = read_json(path / "state.json")
             manifest.check(path, *(name for name in (_BEST, _RECENT) if state.get(name)))
             return
         except DamageError as error:
@@ -168,14 +158,6 @@ def _set_damaged_aside(folder: Path) -> None:
             aside = path.with_name(f"damaged-{path.name}")
             shutil.rmtree(aside, ignore_errors=True)
             path.rename(aside)
-
-
-def _fits(value: Any, parameter: torch.Tensor) -> bool:
-    """Whether this may be the parameter's optimiser state: of its shape, or 1 in some dimensions (Adafactor)."""
-    if not isinstance(value, torch.Tensor) or not value.dim():
-        return True
-    pairs = zip(value.shape, parameter.shape, strict=False)
-    return value.dim() == parameter.dim() and all(mine in (1, whole) for mine, whole in pairs)
 
 
 def copied(model: nn.Module) -> Parameters:

@@ -70,12 +70,6 @@ class TrainerConfig(Settings):
         return value
 
     @model_validator(mode="after")
-    def _averages_epochs_that_there_are(self) -> TrainerConfig:
-        if self.average and self.average > self.epochs:
-            raise ValueError(f"average: found {self.average}, expected at most the {self.epochs} epochs")
-        return self
-
-    @model_validator(mode="after")
     def _adamw_alone_has_these_keys(self) -> TrainerConfig:
         name, _ = self.optimiser_options()
         for key, option in (("betas", "betas"), ("epsilon", "eps"), ("weight_decay", "weight_decay")):

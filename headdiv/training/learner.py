@@ -57,7 +57,7 @@ class Learner:
     """A model with its loss, its optimiser, and its method's share in the training.
 
     Raises:
-        TrainingError: nothing in the model can be trained, or see `MethodSteps`.
+        TrainingError: see `MethodSteps`.
     """
 
     def __init__(
@@ -74,8 +74,6 @@ class Learner:
         self.own = self.method.own_parameters(model)
         own = {id(parameter) for parameter in self.own}
         self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
-        if not self.parameters:
-            raise TrainingError("the model has no parameters to train; expected one at least with requires_grad")
         name, options = config.optimiser_options()
         self.optimiser = OPTIMISERS[name](self.parameters, lr=config.learning_rate, **options)
         self.device = self.parameters[0].device

@@ -108,8 +108,6 @@ class Trainer:
             raise TrainingError(NO_VALIDATION)
         # Random batches differ in number from epoch to epoch by a handful at most; the first stands for all.
         self.steps = math.ceil(self.stream.batches(0) / self.config.accumulate) * self.config.epochs
-        if not self.steps:
-            raise TrainingError("batches: found none; expected at least one an epoch")
         self.state = TrainerState()
         self._within_step = False  # whether a step was begun but not finished
         self._random: list[torch.Tensor] = []  # the generators' states after the last epoch

@@ -6,7 +6,6 @@ import torch
 import headdiv
 from headdiv import gha
 from headdiv.core.errors import HeaddivError
-from headdiv.pretrained import small_model
 
 w = torch.ones(3, 2)
 
@@ -18,7 +17,6 @@ def endless():
 
 WRONG = [
     (lambda: gha.deacon_update(w, torch.eye(3)[:, :1], 0.1, 0.5), ValueError, "^G and F: "),
-    (lambda: small_model("brat"), HeaddivError, "did you mean 'bert'"),
     (
         lambda: headdiv.Trainer(headdiv.MultiheadAttention(16, 4), endless(), lambda model, x: x.mean(), epochs=1),
         HeaddivError,

@@ -14,10 +14,8 @@ from headdiv.companion.experiments.results import record
 from headdiv.companion.experiments.run_result import read_outputs
 from headdiv.companion.experiments.running import averaged_run, best_run, load_run, run_folder, train
 from headdiv.companion.tasks import TASKS, seq2seq
-from headdiv.core.errors import ConfigError, DamageError
+from headdiv.core.errors import DamageError
 from headdiv.core.files import read_json
-from headdiv.core.settings import check
-from headdiv.training.config import TrainerConfig
 from headdiv.training.learner import Learner
 from headdiv.training.method_steps import MethodSteps
 
@@ -128,11 +126,6 @@ def test_the_mean_of_the_last_epochs_is_evaluated_beside_the_best(project, monke
     assert "mean of the parameters of epochs 2 to 4" in scores["bleu_average"]["signature"]
     path = record(metrics, "tiny")
     assert read_outputs(path).more["average"] == TASKS["translation"].outputs(average)
-
-
-def test_more_epochs_cannot_be_averaged_than_there_are():
-    with pytest.raises(ConfigError, match="average: found 5, expected at most the 4 epochs"):
-        check(TrainerConfig, {"epochs": 4, "average": 5})
 
 
 def test_a_damaged_best_epoch_is_noticed_and_trained_again(project, second, caplog):

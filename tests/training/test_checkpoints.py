@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import nn
 
 from headdiv.core.errors import TrainingError
@@ -117,17 +117,10 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog, name
         assert (tmp_path / f"damaged-step{number}").is_dir()  # in case it is the manifest that is wrong
 
 
-@pytest.mark.parametrize("name", ["model", "optimiser"])
-def test_a_checkpoint_of_another_model_is_named(tmp_path, name):
-    model, optimiser = build(1)
-    checkpoints.save(tmp_path, 5, model, optimiser, {"step": 5})
-    path = tmp_path / "step5" / f"{name}.safetensors"
-    save_file({"random": torch.get_rng_state()[None], "0.exp_avg": torch.ones(2)}, path)
-    (tmp_path / "step5" / "SHA256SUMS").unlink()
-    with pytest.raises(TrainingError) as found:
-        checkpoints.restore(tmp_path, model, optimiser, CPU)
-    assert str(found.value).startswith(f"{path}: does not fit this model")
-    assert "\n" not in str(found.value)
+def test_a_checkpoint_of_another_model_is_named(tmp_path):
+    checkpoints.save(tmp_path, 5, *build(1), {"step": 5})
+    with pytest.raises(TrainingError, match=f"^{tmp_path}/step5/model.safetensors: does not fit this model"):
+        checkpoints.restore(tmp_path, *build(1, width=5), CPU)
 
 
 def test_views_and_buffers_are_kept(tmp_path):
