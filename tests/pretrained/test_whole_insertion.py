@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from attachable import arguments, difference, logits, model_of, other, output
+from attachable import arguments, logits, model_of, other, output
 from torch import nn
 from torch.nn.utils import prune
 
@@ -240,7 +240,7 @@ def test_a_method_can_be_taken_out_again(options, kind, tmp_path):
     assert same((state_of(copied)[0], []), (before[0], []))
 
 
-@pytest.mark.parametrize("wrapped", [nn.DataParallel, torch.compile, lambda model: nn.Sequential(model, nn.Tanh())])
+@pytest.mark.parametrize("wrapped", [nn.DataParallel, lambda model: nn.Sequential(model, nn.Tanh())])
 def test_a_method_is_found_and_taken_out_within_and_around_what_wraps_the_model(wrapped):
     for inside in (True, False):
         model = model_of("bert")
@@ -289,20 +289,12 @@ def test_a_method_is_not_taken_out_where_torchs_attention_would_have_the_removed
     assert torch.equal(model(*given), before)
 
 
-def test_adapters_on_a_projection_that_a_method_kept_stay_or_it_is_not_taken_out():
+def test_a_method_is_not_taken_out_where_adapters_on_a_projection_would_be_lost():
     peft = pytest.importorskip("peft")
-    config = {"r": 2, "target_modules": "all-linear", "init_lora_weights": False}
-    model = model_of("bert")
-    headdiv.insert(model, {"name": "drop-head", "start": 0.5})
-    adapted = peft.get_peft_model(model, peft.LoraConfig(**config)).eval()
-    given = arguments(model)
-    before = logits(adapted, given)
-    headdiv.remove_method(adapted)
-    assert not headdiv.inserted_modules(model)
-    assert difference(logits(adapted, given), before, given) < 1e-5
+    config = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
     model, given = of_torch(), (torch.randn(2, 5, 16), torch.randn(2, 3, 16))
     headdiv.insert(model, {"name": "homeostasis", "attention": "kwta", "s_att": 0.5})
-    adapted = peft.get_peft_model(model, peft.LoraConfig(**config)).eval()
+    adapted = peft.get_peft_model(model, config).eval()
     before = adapted(*given)
     with pytest.raises(DataError, match=r"encoder 1: its in_projection holds base_layer.*, which would be lost"):
         headdiv.remove_method(adapted)
