@@ -15,11 +15,8 @@ from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.training.batch_streams import IterableBatchStream
-from headdiv.training.config import OPTIMISERS
 from headdiv.training.learner import Losses
 from headdiv.training.trainer import Trainer, on_device
-
-ELSEWHERE = sorted(OPTIMISERS.keys() - {"AdamW"})
 
 
 class Reverser(nn.Module):
