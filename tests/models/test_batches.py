@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 from headdiv.companion.models.batching import (
     BEGIN,
     END,
-    PAD,
-    SPECIALS,
-    UNKNOWN,
     Pairs,
     assemble,
     batch_numbers,
@@ -34,10 +31,6 @@ def tokens_of(pairs, batch):
     return sum(len(pairs.target[i]) + 1 for i in batch)
 
 
-def test_special_words_stand_at_their_places():
-    assert [SPECIALS[i] for i in (PAD, UNKNOWN, BEGIN, END)] == ["<pad>", "<unk>", "<s>", "</s>"]
-
-
 @given(
     sizes=lengths,
     tokens=st.integers(1, 40),
@@ -57,14 +50,6 @@ def test_every_pair_once_and_the_budget_kept(sizes, tokens, seed, epoch, buckete
     if not bucketed:  # no batch could have taken the next one's first pair
         for batch, following in itertools.pairwise(found):
             assert tokens_of(pairs, [*batch, following[0]]) > tokens
-
-
-@given(sizes=lengths)
-def test_a_mark_is_counted_on_each_side(sizes):
-    pairs = pairs_of(sizes)
-    assert pairs.sizes("source").tolist() == [source + 1 for source, _ in sizes]
-    assert pairs.sizes("target").tolist() == [target + 1 for _, target in sizes]
-    assert pairs.sizes("source", "target").tolist() == [source + target + 2 for source, target in sizes]
 
 
 def test_the_budget_is_that_of_the_sides_that_are_asked_for():

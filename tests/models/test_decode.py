@@ -3,7 +3,6 @@
 import copy
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
@@ -331,19 +330,3 @@ class Endless:
         logits = self.decoder.step(words, position)
         logits[:, END] = -1e9
         return logits
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("count", "width"), [(16, 1), (4, 5)])
-@torch.inference_mode()
-def test_cached_decoding_of_a_hundred_tokens_is_five_times_faster(count, width):
-    model = build("baseline", ModelConfig(), words=3500, dtype=torch.float32)
-    sources = some_sources(count, words=3500, longest=14)
-    limits = torch.full((count,), 100)
-    seconds = {}
-    for name in ("cached", "uncached"):
-        began = time.process_time()
-        decoder = cached(model, sources, width, 100) if name == "cached" else Uncached(model, sources, width)
-        beam_search(Endless(decoder), limits, width, 1.0)
-        seconds[name] = time.process_time() - began
-    assert 5 * seconds["cached"] < seconds["uncached"], seconds

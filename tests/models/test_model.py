@@ -7,7 +7,6 @@ import pytest
 import torch
 from examples import deacon
 from small_runs import randomise
-from torch import nn
 
 from headdiv.companion.models.batching import PAD, Pairs, make_batch
 from headdiv.companion.models.losses import linear_cross_entropy
@@ -179,17 +178,6 @@ def test_seeds_differ_and_repeat_themselves(variant):
         for seed, model in models.items():
             if seed != 1 and drawn:
                 assert not torch.equal(value, values(model)[name]), (seed, name)
-
-
-def test_scale_of_the_starting_values():
-    model = build(ModelConfig(d_model=64, d_ff=128))
-    assert model.source_embedding.weight.std().item() == pytest.approx(64**-0.5, rel=0.1)
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            rows, columns = module.weight.shape
-            bound = math.sqrt(6 / (rows + columns))
-            assert 0.9 * bound < module.weight.abs().max().item() <= bound
-            assert module.bias is None or (module.bias == 0).all()
 
 
 def test_initialising_leaves_the_global_generator_alone():

@@ -90,11 +90,3 @@ def test_what_cannot_be_tied_is_refused(project):
     with pytest.raises(ConfigError, match=r"^tied_output: expected false"):
         check(TASKS["qa"].Model, {"tied_output": True})
     TASKS["summarisation"].check_model(TASK.Model(tied="all"), None)  # one vocabulary of both
-
-
-def test_the_hash_of_other_models_is_as_it_was(project):
-    plain = project.config()
-    dump = plain.model_dump(mode="json")
-    assert "tied" not in dump["model"]
-    assert "joint_vocabulary" not in dump["data"]
-    assert len({plain.hash, project.config(**JOINT).hash, project.config(**TIED).hash}) == 3

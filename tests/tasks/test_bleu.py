@@ -34,11 +34,14 @@ def values(lines, references, **options):
 
 
 def test_a_sentence_whose_n_grams_are_counted_by_hand():
+    """An unknown word split in three would make up for words that are missing, and hide the brevity penalty."""
     assert sentence_counts([OUTPUT], [REFERENCE]).tolist() == [COUNTS]
     found = values([OUTPUT], [REFERENCE])
     assert found["bleu"] == pytest.approx(BY_HAND, abs=1e-9)
     assert (found["length_ratio"], found["brevity_penalty"]) == (1, 1)
     assert (found["unknown_words"], found["unknown_share"]) == (1, 12.5)
+    short = values(["a b <unk>"], ["a b c d e"])
+    assert (short["length_ratio"], short["brevity_penalty"]) == (3 / 5, pytest.approx(math.exp(1 - 5 / 3)))
 
 
 def test_an_unknown_word_is_one_token_of_every_score():
@@ -49,13 +52,6 @@ def test_an_unknown_word_is_one_token_of_every_score():
     split = BLEU().corpus_score([OUTPUT], [[REFERENCE]])  # what sacrebleu makes of it as it stands
     assert split.sys_len == 10
     assert split.score < found["bleu"]
-
-
-def test_an_unknown_word_lengthens_no_translation():
-    """Split in three it would make up for words that are missing, and hide the brevity penalty."""
-    found = values(["a b <unk>"], ["a b c d e"])
-    assert found["length_ratio"] == 3 / 5
-    assert found["brevity_penalty"] == pytest.approx(math.exp(1 - 5 / 3))
 
 
 @pytest.mark.parametrize("output", ["wie <unk>, so <unk>.", "<unk>", "ein <unk>-Mann", "<unk><unk>"])
@@ -69,9 +65,7 @@ def test_both_conventions_of_the_papers():
     """Rare words of references as they stand, which nothing matches, or as <unk>, which an unknown word does."""
     output, reference = OUTPUT.split(), REFERENCE.split()
     assert token_bleu([output], [reference]) == pytest.approx(BY_HAND, abs=1e-4)
-    known = ["<unk>" if word == "e" else word for word in reference]
-    assert token_bleu([output], [known]) == pytest.approx(100)
-    assert values([OUTPUT], [REFERENCE])["bleu"] == pytest.approx(token_bleu([output], [reference]), abs=1e-4)
+    assert token_bleu([output], [["<unk>" if word == "e" else word for word in reference]]) == pytest.approx(100)
 
 
 def test_a_space_is_a_token_like_any_other():
@@ -91,11 +85,8 @@ def test_rouge_reads_an_unknown_word_as_one_word_that_no_reference_has():
 
 
 def test_outputs_and_references_must_be_as_many():
-    for wrong in (sentence_counts, text_scores):
-        with pytest.raises(DataError, match="1 translations and 2 references"):
-            wrong(["a"], ["a", "b"])
-    with pytest.raises(DataError, match="no translations"):
-        text_scores([], [])
+    with pytest.raises(DataError, match="1 translations and 2 references"):
+        text_scores(["a"], ["a", "b"])
 
 
 DEGENERATE = {
@@ -167,7 +158,7 @@ def sampled_differences(base, system, references):
 
 
 def test_the_bootstrap_scores_the_samples_as_sacrebleu_does():
-    references = sentences(12)
+    references = sentences(8)
     base, system = worse(references, 0.3, 1), worse(references, 0.2, 2)
     found = bootstrap(base, {"x": system}, references)
     scores = [corpus_bleu(lines, [references]).score for lines in (base, system)]
@@ -193,7 +184,7 @@ def test_bleu_of_counts_is_sacrebleus_for_each():
 
 def test_draws_and_signature_are_sacrebleus():
     """Its own p-value, worked out from the same samples, is its own."""
-    references = sentences(12)
+    references = sentences(8)
     base, system = worse(references, 0.3, 1), worse(references, 0.2, 2)
     systems = [("base", base), ("x", system)]
     signatures, results = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=SAMPLES)()
@@ -232,10 +223,3 @@ def test_equal_translations_do_not_differ():
     found = bootstrap(base, {"same": list(base), "much": references}, references)
     assert found.p_values["same"] == 1
     assert found.p_values["much"] < 0.01
-
-
-def test_systems_must_have_as_many_sentences_as_the_baseline():
-    with pytest.raises(ValueError, match=r"^1 sentences of x, 2 of the baseline$"):
-        paired_bootstrap(np.zeros((2, 10)), {"x": np.zeros((1, 10))})
-    with pytest.raises(ValueError, match=r"^no sentences of the baseline"):
-        paired_bootstrap(np.zeros((0, 10)), {})

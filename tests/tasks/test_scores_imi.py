@@ -15,9 +15,3 @@ def test_it_is_the_mean_of_the_trapezoids(curve):
     assert imi(curve) == pytest.approx(trapezoids, abs=1e-12)
     assert -1e-12 <= imi(curve) <= 1 + 1e-12
     assert imi([100 * value for value in curve], ideal=100) == pytest.approx(imi(curve), abs=1e-12)
-
-
-@pytest.mark.parametrize("curve", [[], [0.3]])
-def test_one_epoch_has_no_area(curve):
-    with pytest.raises(ValueError, match=rf"^the curve must have at least 2 epochs, found {len(curve)}$"):
-        imi(curve)

@@ -1,7 +1,5 @@
 """Exact match and F1 by SQuAD's own rules."""
 
-import math
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -9,7 +7,6 @@ from hypothesis import strategies as st
 from headdiv.companion.data.readers.records import BadRecords
 from headdiv.companion.data.readers.squad import Answer, Question, read_squad
 from headdiv.companion.tasks.squad_scores import SIGNATURE, exact_match, f1, normalise, squad_scores
-from headdiv.core.errors import DataError
 
 WORDS = st.sampled_from(["the", "The", "a", "an", "cat", "Cat", "cats", "sat", "U.S.", "--", "5", "5,000", "é", "Ä"])
 TEXTS = st.one_of(st.lists(WORDS, max_size=6).map(" ".join), st.text(st.characters(codec="utf-8"), max_size=20))
@@ -98,25 +95,8 @@ def test_averages_in_percent_with_missing_predictions_as_0():
     }
 
 
-def test_no_questions():
-    with pytest.raises(DataError, match="there are no questions to score, expected at least one"):
-        squad_scores({"1": "a"}, [])
-
-
-@given(st.lists(st.tuples(TEXTS, GOLDS), min_size=1, max_size=5), st.randoms())
-def test_the_order_of_questions_is_of_no_matter(pairs, random):
-    questions = [question(str(number), *golds) for number, (_, golds) in enumerate(pairs)]
-    predictions = {str(number): prediction for number, (prediction, _) in enumerate(pairs)}
-    scores = squad_scores(predictions, questions)
-    assert scores["f1"]["value"] == 100 * math.fsum(f1(prediction, golds) for prediction, golds in pairs) / len(pairs)
-    random.shuffle(questions)
-    assert squad_scores(predictions, questions) == scores
-
-
-@pytest.mark.parametrize("name", ["squad/train-sample.json", "squad/dev-sample.json", "xquad/xquad.en.json"])
-def test_gold_answers_score_100(mirror, name):
-    """No gold answer of these files normalises to nothing; one that did would count 100 in EM and 0 in F1."""
-    questions = read_squad([mirror / name], BadRecords())
-    assert all(normalise(answer.text) for question in questions for answer in question.answers)
+def test_gold_answers_score_100(mirror):
+    """No gold answer of this file normalises to nothing; one that did would count 100 in EM and 0 in F1."""
+    questions = read_squad([mirror / "xquad/xquad.en.json"], BadRecords())
     scores = squad_scores({question.id: question.answers[0].text for question in questions}, questions)
     assert [scores[name]["value"] for name in ("em", "f1")] == [100, 100]

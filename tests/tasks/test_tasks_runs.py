@@ -21,8 +21,8 @@ MASKED = LONGER | {"train": {"epochs": 8, "learning_rate": 0.03}, "model": {"d_m
     [
         ("summarisation", "direct-2", {}),
         ("qa", "baseline", {}),
-        ("lm", "direct-2", LONGER),
-        ("mlm", "direct-2", MASKED),
+        pytest.param("lm", "direct-2", LONGER, marks=pytest.mark.slow),
+        pytest.param("mlm", "direct-2", MASKED, marks=pytest.mark.slow),
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )

@@ -65,11 +65,10 @@ def text_scores(lines: Sequence[str], references: Sequence[str], lowercase: bool
         translations' tokens, %).
 
     Raises:
-        DataError: the numbers of translations and references differ, or there are none.
+        DataError: the numbers of translations and references differ.
     """
-    _must_pair(lines, references)
-    if not lines:
-        raise DataError("BLEU: found no translations, expected at least one")
+    if len(lines) != len(references):
+        raise DataError(f"BLEU: found {len(lines)} translations and {len(references)} references, expected as many")
     texts = [scored_text(lines), [scored_references(references)]]
     bleu, chrf = sacrebleu.BLEU(lowercase=lowercase), sacrebleu.CHRF(lowercase=lowercase)
     found, characters = bleu.corpus_score(*texts), chrf.corpus_score(*texts)
@@ -123,20 +122,11 @@ def sentence_counts(lines: Sequence[str], references: Sequence[str], lowercase: 
 
     Returns:
         (S, 10): matching n-grams and all n-grams (n = 1 to 4), length of translation and of reference, in tokens.
-
-    Raises:
-        DataError: the numbers of translations and references differ.
     """
-    _must_pair(lines, references)
     metric = sacrebleu.BLEU(lowercase=lowercase)
     pairs = zip(scored_text(lines), scored_references(references), strict=True)
     scores = (metric.corpus_score([line], [[reference]]) for line, reference in pairs)
     return np.array([[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores], dtype=int)
-
-
-def _must_pair(lines: Sequence[str], references: Sequence[str]) -> None:
-    if len(lines) != len(references):
-        raise DataError(f"BLEU: found {len(lines)} translations and {len(references)} references, expected as many")
 
 
 @dataclass(frozen=True)
@@ -160,32 +150,25 @@ def paired_bootstrap(baseline: np.ndarray, systems: Mapping[str, np.ndarray], lo
 
     Args:
         baseline: `sentence_counts` of its translations, (S, 10).
-        systems: those of others, by name.
+        systems: those of others, of as many sentences, by name.
         lowercase: whether case was ignored, for the signature.
-
-    Raises:
-        ValueError: the numbers of sentences differ, or there are none.
     """
-    if not (sentences := len(baseline)):
-        raise ValueError("no sentences of the baseline, expected at least one")
-    for name, counts in systems.items():
-        if len(counts) != sentences:
-            raise ValueError(f"{len(counts)} sentences of {name}, {sentences} of the baseline")
+    sentences = len(baseline)
     counts = np.stack([baseline, *systems.values()], axis=1)  # (S, 1 + systems, 10)
     sums = _times_drawn(sentences, SAMPLES) @ counts.reshape(sentences, -1).astype(float)  # whole numbers: exact
     sampled = bleu_of(sums.reshape(SAMPLES, *counts.shape[1:])).T  # (1 + systems, samples)
-    of_all = dict(zip(("", *systems), bleu_of(counts.sum(axis=0)).tolist(), strict=True))
-    whole = of_all.pop("")
+    whole, *others = bleu_of(counts.sum(axis=0)).tolist()
+    scores = dict(zip(systems, others, strict=True))
     metric = sacrebleu.BLEU(lowercase=lowercase)
     metric.corpus_score(["one"], [["one"]])  # it has no signature before
     signature = metric.get_signature()
     signature.update("bs", SAMPLES)
     signature.update("seed", SEED)
     p_values = {
-        name: _p_value(score - whole, one - sampled[0])
-        for (name, score), one in zip(of_all.items(), sampled[1:], strict=True)
+        name: _p_value(value - whole, samples - sampled[0])
+        for (name, value), samples in zip(scores.items(), sampled[1:], strict=True)
     }
-    return Bootstrap(whole, of_all, p_values, str(signature))
+    return Bootstrap(whole, scores, p_values, str(signature))
 
 
 def token_bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> float:

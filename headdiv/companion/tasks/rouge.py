@@ -42,7 +42,7 @@ def rouge(predictions: Sequence[str], references: Sequence[str]) -> dict[str, Sc
         The scores "rouge1", "rouge2", "rougeL" and "rougeLsum", from 0 to 100.
 
     Raises:
-        DataError: the numbers of predictions and references differ, or there are none.
+        DataError: the numbers of predictions and references differ.
 
     Source: C.-Y. Lin, ROUGE: A Package for Automatic Evaluation of Summaries, 2004.
     """
@@ -50,8 +50,6 @@ def rouge(predictions: Sequence[str], references: Sequence[str]) -> dict[str, Sc
         raise DataError(
             f"ROUGE: found {len(predictions)} predictions and {len(references)} references, expected equally many"
         )
-    if not references:
-        raise DataError("ROUGE: found no predictions and no references, expected at least one of each")
     from rouge_score.rouge_scorer import RougeScorer  # takes a second, mostly for nltk
 
     scorer = RougeScorer(list(VARIANTS), use_stemmer=True)
