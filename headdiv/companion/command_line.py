@@ -102,9 +102,9 @@ def demo(profile: str) -> None:
 def fetch(name: str) -> None:
     """Download the public data set NAME and check it; data/README.md lists the sets."""
     from headdiv.companion import paths
-    from headdiv.companion.data import download, public_sets
+    from headdiv.companion.data import public_sets
 
-    where = download.fetch(name, paths.raw())
+    where = public_sets.fetch(name, paths.raw())
     fetched = public_sets.load_registry()[name]
     for split, entry in fetched.splits.items():
         click.echo(f"{split}: {entry.count:,} examples in {', '.join(dict.fromkeys(entry.files.values()))}")

@@ -67,3 +67,34 @@ def data_set(files, splits):
     entry |= dict.fromkeys(("licence_source", "homepage"), "https://example.org")
     entry["splits"] = {name: {"count": count, "files": roles} for name, (count, roles) in splits.items()}
     return entry | {"files": files}
+
+
+def xml(*docs):
+    """A TED test set; a document is (its id, the texts of its segments)."""
+    documents = []
+    for id, sentences in docs:
+        segments = "\n".join(f'<seg id="{n}"> {text} </seg>' for n, text in enumerate(sentences, start=1))
+        documents.append(f'<doc docid="{id}" genre="lectures">\n<title>Not &amp; read</title>\n{segments}\n</doc>')
+    body = "\n".join(documents)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<mteval>\n<srcset>\n{body}\n</srcset>\n</mteval>\n'
+
+
+def talks(sets, pair="de-en"):
+    """Names and contents of a small archive in TED's public layout, out of order and among others."""
+    contents, languages = {f"{pair}/README": b"read me"}, pair.split("-")
+    for number, name in enumerate(reversed(sets)):
+        for language in languages:
+            text = xml((str(number), [f"{name} {language}"] * (number + 1)))
+            contents[f"{pair}/IWSLT14.{name}.{pair}.{language}.xml"] = text.encode()
+    for language in languages:
+        contents[f"{pair}/train.tags.{pair}.{language}"] = f"<url>u</url>\n<title>{language}</title>\n".encode()
+    return contents
+
+
+def news(id, document, summary, folder="bbc-summary-data"):
+    """Name and content of an article of XSum's archive."""
+    text = (
+        f"[SN]URL[SN]\nhttp://example.org/{id}\n\n[SN]TITLE[SN]\nA title\n\n"
+        f"[SN]FIRST-SENTENCE[SN]\n{summary}\n\n[SN]RESTBODY[SN]\n{document}\n"
+    )
+    return f"{folder}/{id}.summary", text.encode()

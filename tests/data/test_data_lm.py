@@ -163,7 +163,7 @@ def test_refused_records_of_the_stream_are_counted_as_well(folder):
     options = {"tokenizer_documents": 3}
     strict = config.model_copy(update=options)
     stream = open_stream(load_lm(strict), strict, seed=1)
-    with pytest.raises(DataError, match=r"train\.txt, document 4 \(from line 8\): not UTF-8 text"):
+    with pytest.raises(DataError, match=r"train\.txt, line 8: not UTF-8 text"):
         stream.next(40)
     lenient = mine(strict=False, **options)
     corpus = load_lm(lenient)

@@ -116,9 +116,9 @@ def test_a_passage_that_cannot_be_aligned_is_refused(mine, folder):
     config = mine(train=[*TRAIN, (LETTERS, {"d1": ("What?", "wrote"), "d2": ("Where?", "there")})])
     with pytest.raises(DataError) as found:
         load_qa(config)
-    assert "question d1: the answer cannot be found among the words (the text cannot be aligned" in str(found.value)
+    assert "question d1: the text cannot be aligned to its words" in str(found.value)
     corpus = load_qa(config.model_copy(update={"strict": False}))
-    assert corpus.statistics["refused"] == {"the answer cannot be found among the words": 2}
+    assert corpus.statistics["refused"] == {"the text cannot be aligned to its words": 2}
     assert corpus.statistics["train"] | {"examples": 4, "passages": 2} == corpus.statistics["train"]
 
 

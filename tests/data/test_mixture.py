@@ -2,25 +2,32 @@
 
 import json
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import zstandard
 from faulty import fails
+from faulty import put as put_content
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headdiv.companion.data.corpora.mixture import Mixture, held_out
+from headdiv.companion.data.data_config import LMData
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
-from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.lines import BadRecords
 
 END = 0
+SETS = ("ArXiv", "Books", "C4")  # in the order of names
 in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+CONFIG = LMData(name="mine", files={}, epoch_tokens=1, block=3).model_copy(update={"context": 4})
 
 
 def encode(texts):
     """A token a word: the number that it is."""
     return [[int(word) for word in text.split()] for text in texts]
+
+
+BPE = SimpleNamespace(end=END, encode_batch=encode)
 
 
 def line(document):
@@ -31,26 +38,23 @@ def line(document):
 
 def put(path, documents):
     """Documents as lists of numbers, or (numbers, set); a string is a line as it stands."""
-    content = "".join(
-        f"{document if isinstance(document, str) else line(document)}\n" for document in documents
-    ).encode()
-    path.write_bytes(zstandard.compress(content) if path.suffix == ".zst" else content)
-    return path
+    rows = (document if isinstance(document, str) else line(document) for document in documents)
+    return put_content(path, "".join(f"{row}\n" for row in rows))
 
 
-def stream(sources, weights=None, **options):
-    options = {"end": END, "context": 4, "seed": 1, "bad_records": BadRecords(), "block": 3} | options
-    return Mixture(sources, weights or dict.fromkeys(sources, 1.0), options.pop("encode", encode), **options)
+def stream(shards, mixture=None, bad_records=None, seed=1, bpe=BPE, **options):
+    config = CONFIG.model_copy(update={"mixture": mixture} | options)
+    return Mixture(shards, bpe, config, seed, bad_records or BadRecords())
 
 
 @st.composite
 def corpora(draw):
-    """Up to three sources of up to three shards; each source has a document, its tokens tell its own source."""
-    corpus = {}
-    for number, name in enumerate("abc"[: draw(st.integers(1, 3))], start=1):
+    """Up to three sets in up to three shards; each set has a document, its tokens tell its own set."""
+    count, corpus = draw(st.integers(1, 3)), {}
+    for number, name in enumerate(SETS[: draw(st.integers(1, 3))], start=1):
         token = st.integers(100 * number, 100 * number + 99)
         shard = st.lists(st.lists(token, min_size=1, max_size=15), max_size=4)
-        corpus[name] = draw(st.lists(shard, min_size=1, max_size=3).filter(any))
+        corpus[name] = draw(st.lists(shard, min_size=count, max_size=count).filter(any))
     return corpus
 
 
@@ -58,11 +62,14 @@ weights_of_three = st.lists(st.integers(1, 90), min_size=3, max_size=3)
 
 
 def put_all(folder, corpus):
+    """Shards with the documents of all sets, each in its order."""
     # An empty JSON line is no document and keeps a shard without documents from being an empty file.
-    return {
-        name: [put(folder / f"{name}{n}.jsonl.zst", ["", *shard]) for n, shard in enumerate(shards)]
-        for name, shards in corpus.items()
-    }
+    shards = [["", *((d, name) for name, parts in corpus.items() for d in parts[n])] for n in range(count_of(corpus))]
+    return [put(folder / f"{n}.jsonl.zst", shard) for n, shard in enumerate(shards)]
+
+
+def count_of(corpus):
+    return len(next(iter(corpus.values())))
 
 
 def literal_stream(corpus, weights, *, context, block, seed, windows):
@@ -135,9 +142,6 @@ def test_shares_follow_the_weights(tmp_path, corpus, weights, windows):
         assert -(len(corpus) - 1) * longest - 1e-6 <= over <= longest + 1e-6
 
 
-# --- SlimPajama's form ---
-
-
 def test_table_2_over_the_same_shards(tmp_path):
     names, table_2 = list(SLIMPAJAMA), (67.0, 15.0, 4.5, 4.5, 4.5, 2.5, 2.0)
     weights = dict(zip(names, table_2, strict=True))
@@ -145,7 +149,7 @@ def test_table_2_over_the_same_shards(tmp_path):
         put(tmp_path / f"{n}.jsonl.zst", [([10 * names.index(name) + 10 + n] * 9, name) for name in names])
         for n in range(3)
     ]
-    mixed = stream(dict.fromkeys(names, shards), weights, by_set=True, context=99, block=101)
+    mixed = stream(shards, weights, context=99, block=101)
     tokens = mixed.next(101)[:, 1:].ravel()
     for name in names:
         percent = 100 * mixed.tokens[name] / sum(mixed.tokens.values())
@@ -155,18 +159,16 @@ def test_table_2_over_the_same_shards(tmp_path):
 
 
 def test_a_record_is_refused_once_however_often_it_is_met(tmp_path):
-    shard = put(
-        tmp_path / "a.jsonl.zst", [([1, 2], "C4"), '{"text": "cut', ([3, 4], "Books"), ([], "Books"), ([5], "C4")]
-    )
-    sources = {"C4": [shard], "Books": [shard]}
+    documents = [([1, 2], "C4"), '{"text": "cut', ([3, 4], "Books"), ([], "Books"), ([5], "C4")]
+    shard, weights = put(tmp_path / "a.jsonl.zst", documents), {"C4": 1.0, "Books": 1.0}
     bad_records = BadRecords(strict=False)
-    mixed = stream(sources, by_set=True, bad_records=bad_records)
+    mixed = stream([shard], weights, bad_records)
     mixed.next(50)
     assert min(mixed.passes.values()) > 2
-    assert bad_records.counts == {"not valid JSON": 1, '"text": input should not be empty': 1}
+    assert bad_records.counts == {"not valid JSON": 1, 'no text under "text"': 1}
     for _ in range(2):
-        with fails(f"{shard}, line 2: not valid JSON (EOF while parsing a string"):
-            stream(sources, by_set=True).next(1)
+        with fails(f"{shard}, line 2: not valid JSON"):
+            stream([shard], weights).next(1)
 
 
 @pytest.mark.parametrize("before", [1, 7, 41])
@@ -175,12 +177,12 @@ def test_refused_records_are_counted_as_if_the_stream_had_never_stopped(tmp_path
     counts = []
     for stops in (False, True):
         bad_records = BadRecords(strict=False)
-        mixed = stream({"a": [shard]}, bad_records=bad_records)
+        mixed = stream([shard], bad_records=bad_records)
         mixed.next(before)
         if stops:
             state, counted = mixed.state(), dict(bad_records.counts)
             bad_records = BadRecords(strict=False)
-            mixed = stream({"a": [shard]}, bad_records=bad_records)
+            mixed = stream([shard], bad_records=bad_records)
             mixed.restore(state)
             bad_records.counts.clear()
             bad_records.counts.update(counted)
@@ -190,32 +192,28 @@ def test_refused_records_are_counted_as_if_the_stream_had_never_stopped(tmp_path
     assert 0 < counts[0].total() < 100
 
 
-# --- errors ---
-
-
 def test_a_source_without_documents(tmp_path):
     shards = [put(tmp_path / f"{n}.jsonl", [([1], "C4")]) for n in range(4)]
-    mixed = stream(dict.fromkeys(["C4", "ArXiv"], shards), by_set=True)
+    mixed = stream(shards, {"C4": 1.0, "ArXiv": 1.0})
     with fails("source 'ArXiv': no document in its 4 shards"):
         mixed.next(9)
 
 
 def test_the_state_of_another_stream(tmp_path):
-    sources = put_all(tmp_path, {"a": [[[1, 2]]], "b": [[[3]]]})
-    mixed = stream(sources)
+    shards, weights = put_all(tmp_path, {"Books": [[[1, 2]]], "C4": [[[3]]]}), {"Books": 1.0, "C4": 1.0}
+    mixed = stream(shards, weights)
     mixed.next(1)
     state = mixed.state()
     expected = mixed.next(20)
-    for other in ({"context": 5}, {"seed": 2}, {"block": 4}, {"weights": {"a": 1, "b": 2}}, {"end": 9}):
+    other_end = SimpleNamespace(end=9, encode_batch=encode)
+    others = ({"context": 5}, {"seed": 2}, {"block": 4}, {"mixture": {"Books": 1, "C4": 2}}, {"bpe": other_end})
+    for other in others:
         with fails("the state is of another stream: found "):
-            stream(sources, **other).restore(state)
-    with fails("the names of shards, weights, end, context, seed, block, by_set and document_start must be the same"):
-        stream(sources | {"b": sources["a"]}).restore(state)
+            stream(shards, **{"mixture": weights} | other).restore(state)
+    with fails("the names of shards, mixture, end, context, seed, block and document_start must be the same"):
+        stream(shards * 2, weights).restore(state)
     (tmp_path / "moved").mkdir()
-    moved = {
-        name: [shard.rename(tmp_path / "moved" / shard.name) for shard in shards] for name, shards in sources.items()
-    }
-    resumed = stream(moved)
+    resumed = stream([shard.rename(tmp_path / "moved" / shard.name) for shard in shards], weights)
     resumed.restore(state)
     np.testing.assert_array_equal(resumed.next(20), expected)
 
@@ -227,7 +225,7 @@ def test_the_state_of_another_stream(tmp_path):
 @given(st.lists(st.lists(st.integers(1, 99), min_size=1, max_size=9), min_size=1, max_size=9), st.integers(1, 12))
 def test_held_out_windows(tmp_path, documents, context):
     paths = [put(tmp_path / "a.jsonl", documents[:3]), put(tmp_path / "b.jsonl.zst", ["", *documents[3:]])]
-    found = held_out(paths, encode, end=END, context=context, bad_records=BadRecords())
+    found = held_out(paths, BPE, CONFIG.model_copy(update={"context": context}), BadRecords())
     row = [END, *(token for document in documents for token in [*document, END])]
     expected = [row[at : at + context + 1] for at in range(0, len(row) - 1, context)]
     expected[-1] += [-1] * (context + 1 - len(expected[-1]))
@@ -242,7 +240,8 @@ def test_held_out_windows(tmp_path, documents, context):
 def test_held_out_sizes_are_of_the_raw_text(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("Zwei Hunde\tlaufen .\n\nä\u2009ö\n", encoding="utf-8")
-    found = held_out([path], lambda texts: [[5]] * len(texts), end=3, context=8, bad_records=BadRecords())
+    bpe = SimpleNamespace(end=3, encode_batch=lambda texts: [[5]] * len(texts))
+    found = held_out([path], bpe, CONFIG.model_copy(update={"context": 8}), BadRecords())
     assert found.windows.tolist() == [[3, 5, 3, 5, 3, -1, -1, -1, -1]]
     assert (found.documents, found.words, found.bytes, found.targets) == (2, 6, 19 + 7, 4)
 
@@ -250,10 +249,10 @@ def test_held_out_sizes_are_of_the_raw_text(tmp_path):
 def test_held_out_documents_of_one_set_and_refusals(tmp_path):
     path = put(tmp_path / "a.jsonl", [([1], "C4"), ([2], "Books"), "{", ([3], "C4")])
     bad_records = BadRecords(strict=False)
-    found = held_out([path], encode, end=END, context=4, bad_records=bad_records, source="C4")
+    found = held_out([path], BPE, CONFIG, bad_records, "C4")
     assert found.windows.tolist() == [[0, 1, 0, 3, 0]]
     assert bad_records.counts == {"not valid JSON": 1}
     with fails(f"{path}, line 3: not valid JSON"):
-        held_out([path], encode, end=END, context=4, bad_records=BadRecords(), source="C4")
+        held_out([path], BPE, CONFIG, BadRecords(), "C4")
     with fails(f"{path}: found no document, expected at least one"):
-        held_out([path], encode, end=END, context=4, bad_records=bad_records, source="ArXiv")
+        held_out([path], BPE, CONFIG, bad_records, "ArXiv")

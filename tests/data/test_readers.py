@@ -5,14 +5,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from faulty import PACKINGS, fails, pack, packed
-from test_ted import xml
-from test_xsum import summary_of
+from faulty import PACKINGS, fails, news, pack, packed, xml
 
-from headdiv.companion.data.readers import squad, ted, xsum
+from headdiv.companion.data.readers import squad, xsum
 from headdiv.companion.data.readers.documents import read_documents
-from headdiv.companion.data.readers.parallel import pair_sides
-from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.lines import BadRecords
+from headdiv.companion.data.readers.parallel import pair_sides, read_archive, read_side
 from headdiv.core.errors import DataError
 
 TEXTS = ["One ä.", "Two b.", "Three c."]
@@ -54,7 +52,7 @@ def xml_bytes(records):
 
 
 def side(path, bad_records):
-    both = ted.read_side(path)
+    both = read_side(path)
     return [source for source, _ in pair_sides(both, both, bad_records)]
 
 
@@ -64,7 +62,7 @@ def plain_documents(path, bad_records):
 
 
 def archived_talks(path, bad_records):
-    (both,) = ted.read_archive(path, "de", "en", "train")
+    (both,) = read_archive(path, "de", "en", "train")
     return [source for source, _ in pair_sides(*both, bad_records)]
 
 
@@ -79,7 +77,7 @@ def questions(records):
     return b'{"data": [{"title": "a", "paragraphs": [' + b", ".join(records) + b"]}]}"
 
 
-def news(path, bad_records):
+def archived_articles(path, bad_records):
     split_file = path.with_name("split.json")
     split_file.write_text(json.dumps({"test": [str(number) for number in range(1, len(TEXTS) + 1)]}))
     return [article.document for article in xsum.read_archive(path, split_file, "test", bad_records)]
@@ -100,23 +98,23 @@ READERS = {
     "documents": Reader(
         "a.jsonl", lambda text, number: json.dumps({"text": text}, ensure_ascii=False).encode(), lines,
         lambda path, bad_records: [text for _, text in read_documents(path, bad_records)],
-        '"text": input should not be empty', "line 2",
+        'no text under "text"', "line 2",
     ),
     "plain text": Reader(
         "a.txt", lambda text, number: b"= \n" + text.encode(), lines,
         plain_documents,
-        "", "document 2 (from line 3)",
+        "", "line 3",
     ),
     "articles": Reader(
         "a.jsonl", lambda text, number: json.dumps(
             {"id": str(number), "document": text, "summary": "s"}, ensure_ascii=False).encode(), lines,
         lambda path, bad_records: [article.document for article in xsum.read_articles(path, bad_records)],
-        '"document": input should not be empty', "line 2",
+        'no text under "document"', "line 2",
     ),
     "XSum's archive": Reader(
-        "a", lambda text, number: summary_of(str(number), text, "s")[1],
+        "a", lambda text, number: news(str(number), text, "s")[1],
         lambda records: [(f"bbc/{number}.summary", record) for number, record in enumerate(records, 1)],
-        news, '"document": input should not be empty', "bbc/2.summary", TAR,
+        archived_articles, 'no text under "RESTBODY"', "bbc/2.summary", TAR,
     ),
     "questions": Reader(
         "a.json", question, questions,
@@ -165,7 +163,7 @@ def test_a_record_that_cannot_be_used_is_named_or_left_out_and_counted(tmp_path,
 def test_bytes_that_are_not_utf8_are_named(tmp_path, name):
     reader = READERS[name]
     path = write(tmp_path, reader, reader.packings[0], spoil=lambda record: record.replace(b"Tw", b"T\xfc"))
-    with pytest.raises(DataError, match=r"not UTF-8|invalid unicode") as found:
+    with pytest.raises(DataError, match=r"not UTF-8|not valid JSON") as found:
         read(reader, path)
     assert str(found.value).startswith(str(path))
 

@@ -2,16 +2,15 @@
 
 import numpy as np
 import pytest
-from faulty import exactly, pack, put_pairs
+from faulty import exactly, pack, put_pairs, talks, xml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from test_ted import members, xml
 
 from headdiv.companion.data import public_sets as data_sets
 from headdiv.companion.data.cache import content_key, locate, prepared_folder
 from headdiv.companion.data.corpora.seq2seq import load_translation
 from headdiv.companion.data.data_config import TranslationData
-from headdiv.companion.data.readers.ted import SETS
+from headdiv.companion.data.readers.parallel import SETS
 from headdiv.companion.models.batching import SPECIALS, UNKNOWN
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError
@@ -170,7 +169,7 @@ def test_case_is_folded_after_the_rules_with_pieces_and_before_them_without(mine
 
 
 def archive(folder, counts=(6, 2)):
-    contents = members(sets=SETS)
+    contents = talks(SETS)
     for language in ("en", "de"):
         lines = "".join(f"{language} {n}\n" for n in range(counts[0]))
         contents[f"de-en/train.tags.de-en.{language}"] = f"<url>u</url>\n{lines}".encode()
@@ -217,7 +216,7 @@ def test_what_an_archive_does_not_have_is_named(folder, options, message):
 
 
 @pytest.fixture
-def talks(folder, monkeypatch):
+def registered(folder, monkeypatch):
     """A data set of the registry without a published checksum, in a mirror; its entry, to be changed."""
     (folder / "mirror" / "talks").mkdir(parents=True)
     archive(folder / "mirror" / "talks")
@@ -233,7 +232,7 @@ def talks(folder, monkeypatch):
 TALKS = {"name": "talks", "files": None, "max_words": 175, "max_ratio": 1.5}
 
 
-def test_a_registered_archive_is_fetched_and_its_counts_are_held(talks, folder):
+def test_a_registered_archive_is_fetched_and_its_counts_are_held(registered, folder):
     config = archived(**TALKS)
     TASK.check_data(config)
     before = prepared_folder(config)  # asked for before anything is fetched
@@ -243,7 +242,7 @@ def test_a_registered_archive_is_fetched_and_its_counts_are_held(talks, folder):
     assert [corpus.statistics[split]["examples"] for split in ("train", "valid", "test")] == [4, 2, 15]
     assert load_translation(archived(**TALKS, examples=1)).statistics["train"]["examples"] == 1
     for split, found in (("test", 15), ("valid", 2), ("train", 4)):
-        talks["splits"][split]["count"] += 1
+        registered["splits"][split]["count"] += 1
         with exactly(
             f"data.{split}: found {found} pairs of talks, expected {found + 1} as published; for another selection "
             "give data another name and the archive in data.files"

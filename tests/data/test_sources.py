@@ -10,182 +10,141 @@ from faulty import data_set, exactly
 from safetensors.numpy import save_file
 
 from headdiv.companion import paths
-from headdiv.companion.data import cache as sources
-from headdiv.companion.data import public_sets as data_sets
+from headdiv.companion.data import cache, public_sets
 from headdiv.companion.data.cache import check_data, content_key, locate, prepared, prepared_folder, read_statistics
 from headdiv.companion.data.data_config import DataConfig, LMData, SummarisationData, TranslationData
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.files import read_json, write_json
+from headdiv.core.files import write_json
 from headdiv.core.settings import Source
 
 SPLITS = ("train", "valid", "test")
 TOY = DataConfig(name="toy")
-
-
-def refusal(call, *args):
-    with pytest.raises((ConfigError, DataError)) as found:
-        call(*args)
-    assert "\n" not in str(found.value)
-    return type(found.value), str(found.value)
+PETS = {"train": (3, b"1\n2\n3\n"), "val": (1, b"1\n"), "test": (1, b"7\n")}  # by split: examples, a file's content
 
 
 @pytest.fixture
-def home(folder):
-    """A project's folder with nothing in it."""
-    return folder
-
-
-PETS = {
-    "train": (3, {"en": b"1\n2\n3\n", "de": b"4\n5\n6\n"}),
-    "val": (1, {"en": b"1\n", "de": b"4\n"}),
-    "test": (1, {"en": b"7\n", "de": b"8\n"}),
-}
-
-
-@pytest.fixture
-def pets(home, monkeypatch):
+def pets(folder, monkeypatch):
     """The data set 'pets', whose files lie in a mirror; its entry, to be changed."""
-    (home / "mirror" / "pets").mkdir(parents=True)
-    contents = {f"{split}.{role}": content for split, (_, roles) in PETS.items() for role, content in roles.items()}
-    files = {
-        name: {"url": f"http://127.0.0.1:9/{name}", "sha256": hashlib.sha256(content).hexdigest()}
-        for name, content in contents.items()
-    }
-    splits = {split: (count, {role: f"{split}.{role}" for role in roles}) for split, (count, roles) in PETS.items()}
+    (folder / "mirror" / "pets").mkdir(parents=True)
+    files, splits = {}, {}
+    for split, (count, content) in PETS.items():
+        splits[split] = count, {language: f"{split}.{language}" for language in ("en", "de")}
+        for name in splits[split][1].values():
+            (folder / "mirror" / "pets" / name).write_bytes(content)
+            files[name] = {"url": f"http://127.0.0.1:9/{name}", "sha256": hashlib.sha256(content).hexdigest()}
     entry = data_set(files, splits)
-    for name, content in contents.items():
-        (home / "mirror" / "pets" / name).write_bytes(content)
-    monkeypatch.setattr(data_sets, "load_registry", lambda: {"pets": data_sets.DataSet.model_validate(entry)})
-    monkeypatch.setenv("HEADDIV_MIRROR", str(home / "mirror"))
+    monkeypatch.setattr(public_sets, "load_registry", lambda: {"pets": public_sets.DataSet.model_validate(entry)})
+    monkeypatch.setenv("HEADDIV_MIRROR", str(folder / "mirror"))
     return entry
 
 
-def own(home, names=("a", "b", "c"), **options):
+def own(folder, names=("a", "b", "c"), **options):
     """One's own files, one a split, each with its name in it."""
     for name in names:
-        (home / name).write_text(name)
+        (folder / name).write_text(name)
     return SummarisationData(**{"name": "mine", "files": dict(zip(SPLITS, names, strict=True))} | options)
+
+
+def changed(config, **options):
+    return config.model_copy(update=options)
 
 
 # ---- what is there
 
 
 @pytest.mark.parametrize(
-    ("options", "roles", "message"),
-    [
-        ({"name": "pest"}, [], "data.name: 'pest' is not known; did you mean 'pets'?"),
-        ({"test": "test_2016"}, [], "data.test: 'test_2016' is not known; there are: test, train, val"),
-        ({}, ["fr"], "data.name: 'pets' has no file for 'fr' in split 'train'; there are: de, en"),
-    ],
-)
-def test_what_a_data_set_does_not_have_is_named(pets, options, roles, message):
-    config = DataConfig(**{"name": "pets", "valid": "val"} | options)
-    assert refusal(check_data, config, roles) == (ConfigError, message)
-
-
-@pytest.mark.parametrize(
     ("config", "roles", "message"),
     [
-        (SummarisationData(name="toy", files={}), [],
-         "data.name: 'toy' is generated; with 'files' give another name"),
+        (DataConfig(name="pest"), [], "data.name: 'pest' is not known; did you mean 'pets'?"),
+        (DataConfig(name="pets", valid="val", test="test_2016"), [],
+         "data.test: 'test_2016' is not known; there are: test, train, val"),
+        (DataConfig(name="pets", valid="val"), ["fr"],
+         "data.name: 'pets' has no file for 'fr' in split 'train'; there are: de, en"),
+        (SummarisationData(name="toy", files={}), [], "data.name: 'toy' is generated; with 'files' give another name"),
         (SummarisationData(name="mine", files={"train": "a", "test": "c"}), [],
          "data.valid: 'valid' is not known; there are: test, train"),
         (TranslationData(name="mine", files={s: {"en": "a", "fr": "b"} for s in SPLITS}), ["de"],
          "data.name: 'mine' has no file for 'de' in split 'train'; there are: en, fr"),
     ],
 )  # fmt: skip
-def test_what_is_missing_of_ones_own_files_is_named(home, config, roles, message):
-    assert refusal(check_data, config, roles) == (ConfigError, message)
+def test_what_is_not_there_is_named(pets, config, roles, message):
+    with exactly(message, ConfigError):
+        check_data(config, roles)
 
 
-def test_a_mistake_is_named_with_its_file_and_line(home):
-    path = home / "p.yaml"
+def test_a_mistake_is_named_with_its_file_and_line(folder):
+    path = folder / "p.yaml"
     path.write_text(yaml.safe_dump({"here": {"data": {"name": "pest"}}}))
-    found = refusal(check_data, DataConfig(name="pest"), [], ("here", "data"), Source(path))
-    assert found[1].startswith(f"{path}, line 3: here.data.name: 'pest' is not known; known here: ")
+    with pytest.raises(ConfigError, match=rf"^{path}, line 3: here.data.name: 'pest' is not known; known here: "):
+        check_data(DataConfig(name="pest"), [], ("here", "data"), Source(path))
 
 
 # ---- where the files are
 
 
-def test_a_public_data_set_is_a_named_case_of_ones_own_files(pets, home):
-    folder = paths.raw() / "pets"
+def test_a_public_data_set_is_a_named_case_of_ones_own_files(pets):
+    home = paths.raw() / "pets"
     found = locate(DataConfig(name="pets", valid="val"))
-    assert found == {
-        "train": {"en": [folder / "train.en"], "de": [folder / "train.de"]},
-        "valid": {"en": [folder / "val.en"], "de": [folder / "val.de"]},
-        "test": {"en": [folder / "test.en"], "de": [folder / "test.de"]},
-    }
+    names = {"train": "train", "valid": "val", "test": "test"}
+    assert found == {key: {role: [home / f"{name}.{role}"] for role in ("en", "de")} for key, name in names.items()}
     files = {split: {role: f"data/raw/pets/{split}.{role}" for role in ("en", "de")} for split in PETS}
     assert locate(TranslationData(name="mine", valid="val", files=files)) == found
-    for split, (_, roles) in PETS.items():
-        assert {role: (folder / f"{split}.{role}").read_bytes() for role in roles} == roles
+    assert (home / "train.de").read_bytes() == PETS["train"][1]
 
 
-def test_paths_may_hold_variables_and_the_users_folder(home, tmp_path, monkeypatch):
+def test_paths_may_hold_variables_and_the_users_folder(folder, tmp_path, monkeypatch):
     for name in ("x", "y", "z"):
         (tmp_path / name).write_text(name)
-    monkeypatch.setenv("PETS_FOLDER", str(tmp_path))
-    monkeypatch.setenv("PETS_NAME", "y")
-    monkeypatch.setenv("HOME", str(tmp_path))
+    for variable, value in (("PETS_FOLDER", tmp_path), ("PETS_NAME", "y"), ("HOME", tmp_path)):
+        monkeypatch.setenv(variable, str(value))
     files = {"train": "$PETS_FOLDER/x", "valid": "${PETS_FOLDER}/$PETS_NAME", "test": "~/z"}
     found = locate(SummarisationData(name="mine", files=files))
     assert [found[split]["examples"] for split in SPLITS] == [[tmp_path / "x"], [tmp_path / "y"], [tmp_path / "z"]]
 
 
-def test_patterns_are_expanded_in_the_order_of_names(home):
+def test_patterns_are_expanded_in_the_order_of_names(folder):
     for name in ("s10.txt", "s2.txt", "s1.txt", "other.txt", "s3.json"):
-        (home / name).write_text("")
-    config = LMData(
-        name="mine",
-        files={"train": ["s*.txt"], "valid": ["other.txt", "s*.json", "s2.txt"], "test": ["s[12].txt"]},
-        epoch_tokens=1,
-    )
-    found = {split: [path.name for path in files["examples"]] for split, files in locate(config).items()}
-    assert found == {
+        (folder / name).write_text("")
+    files = {"train": ["s*.txt"], "valid": ["other.txt", "s*.json", "s2.txt"], "test": ["s[12].txt"]}
+    located = locate(LMData(name="mine", files=files, epoch_tokens=1))
+    assert {split: [path.name for path in found["examples"]] for split, found in located.items()} == {
         "train": ["s1.txt", "s10.txt", "s2.txt"],
         "valid": ["other.txt", "s3.json", "s2.txt"],  # as they are listed, patterns in their place
         "test": ["s1.txt", "s2.txt"],
     }
 
 
-def test_splits_that_a_run_does_not_use_need_not_be_there(home):
-    config = own(home)
-    more = config.model_copy(update={"files": config.files | {"more": "nowhere"}})
-    assert locate(more) == locate(config)
-
-
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_a_file_of_two_splits_is_named(home, split):
-    config = own(home)
-    both = config.model_copy(update={"files": config.files | {split: "a"}})
-    with exactly(f"data.files: {home}/a is both train and {split}"):
-        prepared(both, None)
+def test_a_file_of_two_splits_is_named(folder, split):
+    config = own(folder)
+    with exactly(f"data.files: {folder}/a is both train and {split}"):
+        prepared(changed(config, files=config.files | {split: "a"}), None)
 
 
 @pytest.mark.parametrize("path", ["$NOT_SET/a", "${NOT_SET}/a", "nowhere", "no*where"])
-def test_a_variable_that_is_not_set_and_a_file_that_is_not_there_are_named(home, path):
-    config = own(home).model_copy(update={"files": {"train": "a", "dev": path, "test": "c"}, "valid": "dev"})
-    error, what = DataError, f"{home}/{path}: no such file"
+def test_a_variable_that_is_not_set_and_a_file_that_is_not_there_are_named(folder, path):
+    config = changed(own(folder), files={"train": "a", "dev": path, "test": "c"}, valid="dev")
+    error, what = DataError, f"{folder}/{path}: no such file"
     if "$" in path:
         error, what = ConfigError, f"{path!r} names an environment variable that is not set; `export NOT_SET=…` sets it"
-    for call in (locate, content_key, prepared_folder):
-        assert refusal(call, config) == (error, f"data.files.dev: {what}")
+    for call in (locate, prepared_folder):
+        with exactly(f"data.files.dev: {what}", error):
+            call(config)
 
 
 # ---- names
 
 
-def test_the_key_of_the_toy_changes_with_what_generates_it(home, monkeypatch):
+def test_the_key_of_the_toy_changes_with_what_generates_it(monkeypatch):
     found = {content_key(TOY)}
-    assert content_key(TOY.model_copy(update={"examples": 5})) in found  # that is in the configuration
-    for module, name in ((sources.toy, "VERSION"), (sources, "PREPARATION")):
+    assert content_key(changed(TOY, examples=5)) in found  # that is in the configuration
+    for module, name in ((cache.toy, "VERSION"), (cache, "PREPARATION")):
         monkeypatch.setattr(module, name, 1000)
         found.add(content_key(TOY))
     assert len(found) == 3
 
 
-def test_the_key_of_a_public_data_set_needs_no_file(pets, home):
+def test_the_key_of_a_public_data_set_needs_no_file(pets):
     config = DataConfig(name="pets", valid="val")
     before = content_key(config)
     assert not paths.raw().exists()
@@ -195,121 +154,99 @@ def test_the_key_of_a_public_data_set_needs_no_file(pets, home):
     assert content_key(config) != before
 
 
-def test_the_key_of_ones_own_files_is_their_content(home):
-    config = own(home)
+def test_the_key_of_ones_own_files_is_their_content_and_their_parts(folder):
+    config = own(folder)
     before = content_key(config)
-    os.utime(home / "a", (1, 1))
-    assert content_key(config) == before
-    found = {before}
+    os.utime(folder / "a", (1, 1))
+    unread = changed(config, files=config.files | {"more": "nowhere"})
+    assert content_key(config) == content_key(unread) == before
+    swapped = changed(config, files={"train": "a", "valid": "c", "test": "b"})
+    found = {before, content_key(swapped)}
     for name in "abc":
-        text = (home / name).read_text()
-        (home / name).write_text(f"{text}!")
+        (folder / name).write_text(f"{name}!")
         found.add(content_key(config))
-        (home / name).write_text(text)
-    assert content_key(config) == before
-    assert len(found) == 4
-    copies = own(home, ("x", "y", "z"))
-    for name, copy in zip("abc", "xyz", strict=True):
-        (home / copy).write_text((home / name).read_text())
-    assert content_key(copies) == before  # wherever they lie
-    swapped = config.model_copy(update={"files": {"train": "a", "valid": "c", "test": "b"}})
-    assert content_key(swapped) != before
+        (folder / name).write_text(name)
+    assert len(found) == 5
+    (folder / "other").mkdir()
+    for name in "abc":  # wherever they lie
+        (folder / name).rename(folder / "other" / name)
+    assert content_key(changed(config, files={s: f"other/{n}" for s, n in config.files.items()})) == before
+    languages = ({"en": "a", "de": "b"}, {"en": "b", "de": "a"}, {"en": "a", "fr": "b"})
+    own(folder)
+    files = [TranslationData(name="mine", files=dict.fromkeys(SPLITS, roles)) for roles in languages]
+    assert len(set(map(content_key, files))) == 3
 
 
-def test_the_key_knows_which_file_plays_which_part(home):
-    for name in "ab":
-        (home / name).write_text(name)
-    keys = {
-        content_key(TranslationData(name="mine", files=dict.fromkeys(SPLITS, languages)))
-        for languages in ({"en": "a", "de": "b"}, {"en": "b", "de": "a"}, {"en": "a", "fr": "b"})
-    }
-    assert len(keys) == 3
-
-
-def test_a_folder_is_named_by_all_that_decides(home):
-    config = own(home)
+def test_a_folder_is_named_by_all_that_decides(folder):
+    config = own(folder)
     before = prepared_folder(config)
-    assert before.parent == home / "data" / "prepared"
+    assert before.parent == folder / "data" / "prepared"
     assert before.name.startswith("mine-")
-    assert prepared_folder(config.model_copy()) == before
-    unread = config.files | {"more": "a"}
-    assert prepared_folder(config.model_copy(update={"files": unread})) == before
-    changes = {
-        "examples": 31,
-        "strict": False,
-        "lowercase": True,
-        "min_frequency": 2,
-        "document_words": 9,
-        "summary_words": 9,
-    }
-    found = {before} | {prepared_folder(config.model_copy(update={key: value})) for key, value in changes.items()}
-    (home / "c").write_text("changed")
+    assert prepared_folder(changed(config, files=config.files | {"more": "a"})) == before
+    options = {"examples": 31, "strict": False, "lowercase": True, "min_frequency": 2, "document_words": 9, "name": "x"}
+    found = {before} | {prepared_folder(changed(config, **{key: value})) for key, value in options.items()}
+    (folder / "c").write_text("changed")
     found.add(prepared_folder(config))
-    assert len(found) == len(changes) + 2
-    assert prepared_folder(config.model_copy(update={"name": "other"})).name.startswith("other-")
+    assert len(found) == len(options) + 2
 
 
 # ---- preparing
 
 
-def test_a_corpus_is_prepared_once(home):
-    config, calls = own(home), []
+def test_a_corpus_is_prepared_once(folder):
+    config, calls = own(folder), []
     prepared_folder(config).mkdir(parents=True)  # Snakemake makes the folders of a job's outputs
     (prepared_folder(config) / "earlier").touch()
 
-    def prepare(given, folder):
+    def prepare(given, place):
         calls.append(given)
-        (folder / "words").write_text("text")
+        (place / "words").write_text("text")
         return {"train": {"examples": 3}, "refused": {}}
 
-    folder = prepared(config, prepare)
-    assert folder == prepared_folder(config) == prepared(config, prepare)
+    place = prepared(config, prepare)
+    assert place == prepared_folder(config) == prepared(config, prepare)
     assert calls == [config]
-    assert sorted(path.name for path in folder.iterdir()) == ["SHA256SUMS", "corpus.json", "words"]
-    assert read_statistics(folder) == read_json(folder / "corpus.json") == {"train": {"examples": 3}, "refused": {}}
-    (home / "a").write_text("changed")
-    assert prepared(config, prepare) != folder
-    assert len(calls) == 2
+    assert sorted(path.name for path in place.iterdir()) == ["SHA256SUMS", "corpus.json", "words"]
+    assert read_statistics(place) == {"train": {"examples": 3}, "refused": {}}
 
 
-def test_what_fails_leaves_nothing(home):
-    config = own(home)
+def test_what_fails_leaves_nothing(folder):
+    config = own(folder)
 
-    def prepare(given, folder):
-        (folder / "words").write_text("half")
+    def prepare(given, place):
+        (place / "words").write_text("half")
         return {"share": 1 / 0}
 
     with pytest.raises(ZeroDivisionError):
         prepared(config, prepare)
-    folder = prepared_folder(config)
-    assert [path.name for path in folder.parent.iterdir()] == [f".{folder.name}.lock"]
+    place = prepared_folder(config)
+    assert [path.name for path in place.parent.iterdir()] == [f".{place.name}.lock"]
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "deleted"])
 @pytest.mark.parametrize("name", ["words.safetensors", "corpus.json"])
-def test_a_damaged_corpus_is_prepared_again(home, caplog, name, damage):
-    def prepare(given, folder):
-        save_file({"words": np.arange(100)}, folder / "words.safetensors")
-        write_json(folder / "references.json", ["Ein Satz", "Noch einer"] * 20)
+def test_a_damaged_corpus_is_prepared_again(folder, caplog, name, damage):
+    def prepare(given, place):
+        save_file({"words": np.arange(100)}, place / "words.safetensors")
+        write_json(place / "references.json", ["Ein Satz", "Noch einer"] * 20)
         return {"train": {"examples": 3}, "refused": {}}
 
     def content():
-        return {path.name: path.read_bytes() for path in folder.iterdir()}
+        return {path.name: path.read_bytes() for path in place.iterdir()}
 
-    folder = prepared(own(home), prepare)
-    path, before = folder / name, content()
+    place = prepared(own(folder), prepare)
+    path, before = place / name, content()
     data = path.read_bytes()
     if damage == "deleted":
         path.unlink()
     else:
         flipped = data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
         path.write_bytes(flipped if damage == "flipped" else data[: len(data) // 2])
-    left = [folder.with_name(f".{folder.name}.{number:08x}.tmp") for number in range(2)]
-    for killed in left:
-        killed.mkdir()
-    assert prepared(own(home), prepare) == folder
+    killed = place.with_name(f".{place.name}.{1:08x}.tmp")
+    killed.mkdir()
+    assert prepared(own(folder), prepare) == place
     assert content() == before
-    assert not any(killed.exists() for killed in left)
-    (said,) = (entry.getMessage() for entry in caplog.records)
-    assert said.startswith(str(path))
-    assert said.endswith("; the data is prepared again")
+    assert not killed.exists()
+    (warning,) = (entry.getMessage() for entry in caplog.records)
+    assert warning.startswith(str(path))
+    assert warning.endswith("; the data is prepared again")

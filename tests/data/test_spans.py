@@ -1,6 +1,5 @@
 """Words with their places in the text, and gold answers as ranges of words."""
 
-import re
 from collections import Counter
 from functools import cache
 
@@ -9,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.readers.squad import Answer, read_squad
 from headdiv.companion.data.tokenization.spans import answer_to_tokens, tokenise_with_offsets
 from headdiv.companion.data.tokenization.words import tokenize
@@ -58,7 +57,7 @@ def test_a_split_dash_stands_for_one_character():
 
 
 def test_a_text_that_moses_rules_change_is_an_error():
-    with pytest.raises(DataError, match=r"the text cannot be aligned to its words: expected '.*' next, found '.*DOT"):
+    with pytest.raises(DataError, match="the text cannot be aligned to its words"):
         tokenise_with_offsets("see DOTMULTI there")
 
 
@@ -102,7 +101,7 @@ def test_the_smallest_range_that_covers_an_answer(text, data):
     tokens = tokenise_with_offsets(text)
     expected = slow_range(tokens, answer)
     if expected is None:
-        with pytest.raises(DataError, match=re.escape(f"at character {start} has no word of the context in it")):
+        with pytest.raises(DataError, match="has no word of the context in it"):
             answer_to_tokens(tokens, answer)
         return
     first, last, exact = answer_to_tokens(tokens, answer)

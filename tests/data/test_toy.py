@@ -117,16 +117,12 @@ def test_a_summary_follows_from_the_first_sentence():
 
 
 def test_gold_answers_are_exact_and_unique():
-    for name, split in questions(300, 60, 60, 2).items():
-        paragraphs = [paragraph for article in split["data"] for paragraph in article["paragraphs"]]
-        qas = [qa for paragraph in paragraphs for qa in paragraph["qas"]]
-        assert len({qa["id"] for qa in qas}) == len(qas) == {"train": 300, "valid": 60, "test": 60}[name]
-        for paragraph in paragraphs:
-            for qa in paragraph["qas"]:
-                assert qa["question"].endswith("?")
-                for answer in qa["answers"]:
-                    start = answer["answer_start"]
-                    assert paragraph["context"][start : start + len(answer["text"])] == answer["text"]
+    for split, made in questions(300, 60, 60, 2).items():
+        assert len({question.id for question in made}) == len(made) == {"train": 300, "valid": 60, "test": 60}[split]
+        for question in made:
+            assert question.question.endswith("?")
+            for text, start in question.answers:
+                assert question.context[start : start + len(text)] == text
 
 
 def test_only_questions_with_one_answer_are_asked():

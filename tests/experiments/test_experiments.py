@@ -191,8 +191,6 @@ experiments:
          "max_answer_words"),
         ("layers: 3", "encoder_layers: 3", "line 15: experiments.deacon/lm.model.encoder_layers: unknown key; "
          "did you mean 'layers'?"),
-        ("epoch_tokens: 100", "epoch_tokens: 100\n      document_start: (",
-         "line 15: experiments.deacon/lm.data.document_start: '(' is not a regular expression (missing )"),
         ("      epoch_tokens: 100\n", "", "line 12: experiments.deacon/lm.data.epoch_tokens: is missing"),
         ("d_model: 32", "d_model: 30", "line 15: experiments.deacon/lm.model.heads: 16 does not divide d_model = 30"),
         ("{name: toy}", "{name: mine, files: {train: a.json}}",

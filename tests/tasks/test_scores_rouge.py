@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.readers.xsum import read_articles
 from headdiv.companion.tasks.rouge import rouge
 from headdiv.core.errors import DataError

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.readers.squad import Answer, Question, read_squad
 from headdiv.companion.tasks.squad_scores import SIGNATURE, exact_match, f1, normalise, squad_scores
 

@@ -16,7 +16,7 @@ from typing import Any
 from filelock import FileLock
 
 from headdiv.companion import paths
-from headdiv.companion.data import download, public_sets, toy
+from headdiv.companion.data import public_sets, toy
 from headdiv.companion.data.data_config import DataConfig
 from headdiv.core import manifest
 from headdiv.core.errors import ConfigError, DamageError, DataError
@@ -44,36 +44,29 @@ def check_data(
 
     Args:
         config: the data's part of a configuration, which ``at`` leads to in ``source``, if there is one.
-        roles: roles that must have files; one of a group "a|b" is enough.
+        roles: one of these must have a file in every split that is read; none: any.
 
     Raises:
         ConfigError: no such data set or split, one without the files that the task needs, or a key that says nothing
             of this data.
     """
-    if config.files is not None:
-        if config.name == "toy":
-            raise config_error((*at, "name"), "'toy' is generated; with 'files' give another name", source)
-    elif config.name == "toy":
+    if config.is_toy:
         refuse_unread(config, ("valid", "test"), "generated text has no other splits", at, source)
         return
-    elif config.name not in (known := public_sets.load_registry()):
-        raise config_error(
-            (*at, "name"), f"{config.name!r} is not known{nearest(config.name, [*known, 'toy'])}", source
-        )
+    if config.files is None and config.name not in (known := public_sets.load_registry()):
+        what = f"{config.name!r} is not known{nearest(config.name, [*known, 'toy'])}"
+        raise config_error((*at, "name"), what, source)
+    if config.name == "toy":
+        raise config_error((*at, "name"), "'toy' is generated; with 'files' give another name", source)
     refuse_unread(config, ("held_out",), "it is of generated text alone, other data has splits of its own", at, source)
     splits = roles_of_splits(config)
     for key, name in config.read_splits.items():
         if name not in splits:
-            where = ("files",) if key == "train" else (key,)
-            raise config_error((*at, *where), f"{name!r} is not known; {_known(splits)}", source)
-        for role in roles:
-            if not set(role.split("|")) & set(splits[name]):
-                what = f"{config.name!r} has no file for {role!r} in split {name!r}; {_known(splits[name])}"
-                raise config_error((*at, "name"), what, source)
-
-
-def _known(names: Sequence[str] | dict[str, Any]) -> str:
-    return f"there are: {', '.join(sorted(names)) or 'none'}"
+            what = f"{name!r} is not known; there are: {', '.join(sorted(splits)) or 'none'}"
+            raise config_error((*at, "files" if key == "train" else key), what, source)
+        if roles and not set(roles) & set(splits[name]):
+            what = f"{config.name!r} has no file for {' or '.join(map(repr, roles))} in split {name!r}"
+            raise config_error((*at, "name"), f"{what}; there are: {', '.join(sorted(splits[name]))}", source)
 
 
 def locate(config: DataConfig) -> dict[str, Files]:
@@ -86,14 +79,13 @@ def locate(config: DataConfig) -> dict[str, Files]:
         ConfigError: an environment variable is not set.
         DataError: a file is not there, or could not be fetched.
     """
-    if config.files is None:
-        folder = download.fetch(config.name, paths.raw())
-        splits = public_sets.load_registry()[config.name].splits
-        return {
-            key: {role: [folder / file] for role, file in splits[name].files.items()}
-            for key, name in config.read_splits.items()
-        }
     located: dict[str, Files] = {}
+    if config.files is None:
+        folder = public_sets.fetch(config.name, paths.raw())
+        splits = public_sets.load_registry()[config.name].splits
+        for key, name in config.read_splits.items():
+            located[key] = {role: [folder / file] for role, file in splits[name].files.items()}
+        return located
     for key, name in config.read_splits.items():
         files = config.files[name]
         roles = files if isinstance(files, dict) else {"examples": files}
@@ -102,7 +94,7 @@ def locate(config: DataConfig) -> dict[str, Files]:
 
 
 def _paths(listed: str | list[str], key: str) -> list[Path]:
-    paths_in_order: list[Path] = []
+    found: list[Path] = []
     for path in [listed] if isinstance(listed, str) else listed:
         pattern = os.path.expanduser(os.path.expandvars(path))
         if unset := re.search(r"\$\{?(\w+)", pattern):
@@ -115,8 +107,8 @@ def _paths(listed: str | list[str], key: str) -> list[Path]:
             raise DataError(f"{key}: {whole}: no such file")
         if isinstance(listed, str) and len(names) > 1:
             raise DataError(f"{key}: {whole}: found {len(names)} files, expected one: {', '.join(names)}")
-        paths_in_order += [paths.home() / name for name in names]
-    return paths_in_order
+        found += [paths.home() / name for name in names]
+    return found
 
 
 def _refuse_shared_files(config: DataConfig) -> None:
@@ -133,13 +125,6 @@ def tokenizer_file(config: DataConfig) -> Path | None:
     """The file of the byte-pair encoding, where the configuration names one; errors as those of `locate`."""
     named = getattr(config, "tokenizer_file", None)
     return None if named is None else _paths(named, "data.tokenizer_file")[0]
-
-
-def expected_count(config: DataConfig, split: str) -> int | None:
-    """How many examples the registry says that a split holds; None for a user's own files."""
-    if config.files is not None:
-        return None
-    return public_sets.load_registry()[config.name].splits[config.splits[split]].count
 
 
 def content_key(config: DataConfig) -> str:

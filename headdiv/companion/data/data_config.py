@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, model_validator
 
 from headdiv.core.settings import Distinct, Settings, hash_neutral
 
@@ -78,16 +76,6 @@ class WordsConfig(DataConfig):
     min_frequency: int = Field(5, ge=1, description="a word seen less often in the training text is <unk>")
 
 
-def _path_or_paths(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
-    try:
-        return read(value)
-    except ValidationError:  # which would speak of every kind of value that is allowed
-        raise PydanticCustomError("paths", "Input should be a path or a list of paths") from None
-
-
-PathOrPaths = Annotated[str | Annotated[list[str], Field(min_length=1)], WrapValidator(_path_or_paths)]
-
-
 SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # it becomes part of files' names
 
 
@@ -96,7 +84,7 @@ class TranslationData(WordsConfig):
 
     scored_alone = ("more_tests",)
 
-    files: dict[str, dict[str, PathOrPaths]] | None = Field(
+    files: dict[str, dict[str, str | list[str]]] | None = Field(
         None,
         description="by split and language, a file or several in their order: *.xml is a TED test set, train.tags.* "
         "tagged TED text, all else has one sentence a line; or by split {archive: de-en.tgz}, in WIT³'s layout",
@@ -166,7 +154,7 @@ class QAData(WordsConfig):
     """Questions on passages, in SQuAD's JSON form."""
 
     tokenizer: Literal["moses"] = Field("moses", description="Moses rules; answers are found as words of theirs")
-    files: dict[str, PathOrPaths] | None = Field(
+    files: dict[str, str | list[str]] | None = Field(
         None, description="by split: a file in SQuAD v1.1's JSON form, or several in their order"
     )
     context_words: int = Field(400, ge=1, lt=4096, description="words of a passage that are read; the rest is cut off")
@@ -201,14 +189,6 @@ class LMData(DataConfig):
     def _a_stream_has_no_examples(self) -> LMData:
         if self.examples is not None and not self.is_toy:
             raise ValueError("examples: files are read as a stream; epoch_tokens says how much of it an epoch takes")
-        return self
-
-    @model_validator(mode="after")
-    def _documents_start_at_a_pattern(self) -> LMData:
-        try:
-            re.compile(self.document_start or "")
-        except re.error as error:
-            raise ValueError(f"document_start: {self.document_start!r} is not a regular expression ({error})") from None
         return self
 
 

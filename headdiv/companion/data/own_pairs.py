@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from headdiv.companion.data.readers import ted
-from headdiv.companion.data.readers.lines import read_lines, unpacked
-from headdiv.companion.data.readers.parallel import TextSide, pair_sides
-from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.lines import BadRecords, read_lines, unpacked
+from headdiv.companion.data.readers.parallel import TextSide, pair_sides, read_side
 from headdiv.companion.data.tokenization.words import tokenize_all
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import fingerprint, write_text
@@ -161,7 +159,7 @@ def _refuse_shared(texts: list[list[Path]]) -> None:
 
 def _pairs(text: list[Path], unusable: BadRecords) -> Pairs:
     if len(text) == 2:
-        return pair_sides(ted.read_side(text[0]), ted.read_side(text[1]), unusable)
+        return pair_sides(read_side(text[0]), read_side(text[1]), unusable)
     (file,) = text
     rows = [line.split("\t") for line in read_lines(file)]
     for number, row in enumerate(rows, start=1):

@@ -1,43 +1,40 @@
-"""The registry of public data sets (``sets.yaml``)."""
+"""The registry of public data sets (``sets.yaml``), and their download with checked checksums."""
 
 from __future__ import annotations
 
 import functools
+import gzip
+import os
+import shutil
+import sys
+import zlib
 from pathlib import Path
-from typing import Annotated, Self
 
+import pooch
 import pydantic
 
-from headdiv.core.settings import Settings, Source, check
+from headdiv.core.errors import DataError
+from headdiv.core.files import checksum, write_text
+from headdiv.core.settings import Settings, Source, check, nearest
 
 REGISTRY = Path(__file__).with_name("sets.yaml")
+MIRROR = "HEADDIV_MIRROR"
+TIMEOUT = 30.0  # seconds to wait for a connection, and then for each next piece of data
+RETRIES = 3  # of an address
 
-# Names become paths below the data folder, so they may not contain a slash or start with a dot.
-Name = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$")]
-Address = Annotated[str, pydantic.StringConstraints(pattern=r"^https?://\S+$")]
-Sha256 = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Md5 = Annotated[str, pydantic.StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+pooch.get_logger().setLevel("WARNING")
 
 
 class RemoteFile(Settings):
-    """A file's address and what checksum is known of it; of two the sha256 is checked.
+    """A file's address and what checksum is published of it; of two the sha256 is checked.
 
-    ``pin: true`` says that none is published. That of the first download is then kept beside the file, as
-    ``<file>.sha256``, and holds for every later one.
+    Where none is published, that of the first download is kept beside the file, as ``<file>.sha256``, and holds for
+    every later one.
     """
 
-    url: Address
-    sha256: Sha256 | None = None
-    md5: Md5 | None = None
-    pin: bool = False
-
-    @pydantic.model_validator(mode="after")
-    def _shown_to_be_its_owners(self) -> Self:
-        if (self.checksum is not None) + self.pin != 1:
-            raise ValueError("sha256: expected it or md5, or pin: true where no checksum is published")
-        if self.sha256 is None and not self.url.startswith("https://"):
-            raise ValueError("url: expected https where no sha256 is known, since what comes may be anybody's")
-        return self
+    url: str = pydantic.Field(pattern=r"^https?://\S+$")
+    sha256: str | None = pydantic.Field(None, pattern=r"^[0-9a-f]{64}$")
+    md5: str | None = pydantic.Field(None, pattern=r"^[0-9a-f]{32}$")
 
     @property
     def identity(self) -> str:
@@ -47,19 +44,12 @@ class RemoteFile(Settings):
         """
         return self.md5 or self.sha256 or self.url.replace("https://", "http://", 1)
 
-    @property
-    def checksum(self) -> str | None:
-        """The known checksum with its kind: ``sha256:…`` or ``md5:…``."""
-        if self.sha256 is not None:
-            return f"sha256:{self.sha256}"
-        return None if self.md5 is None else f"md5:{self.md5}"
-
 
 class SplitEntry(Settings):
     """How many examples a split holds, and its files by role (``{"en": "train.en.gz"}``)."""
 
-    count: pydantic.PositiveInt
-    files: dict[str, Name]
+    count: int
+    files: dict[str, str]
 
 
 class DataSet(Settings):
@@ -67,14 +57,14 @@ class DataSet(Settings):
 
     title: str
     licence: str
-    licence_source: Address
-    homepage: Address
+    licence_source: str
+    homepage: str
     citation: str
-    files: dict[Name, RemoteFile]
+    files: dict[str, RemoteFile]
     splits: dict[str, SplitEntry]
 
     @pydantic.model_validator(mode="after")
-    def _files_of_splits_are_listed(self) -> Self:
+    def _files_of_splits_are_listed(self) -> DataSet:
         for split, entry in self.splits.items():
             for file in entry.files.values():
                 if file not in self.files:
@@ -82,7 +72,7 @@ class DataSet(Settings):
         return self
 
 
-class _Registry(pydantic.RootModel[dict[Name, DataSet]]):
+class _Registry(pydantic.RootModel[dict[str, DataSet]]):
     """The whole file."""
 
 
@@ -91,8 +81,69 @@ def load_registry(path: Path | str = REGISTRY) -> dict[str, DataSet]:
     """Read the registry of data sets, once a process.
 
     Raises:
-        ConfigError: the file is missing or not YAML, or an entry is wrong (an unknown key, no checksum, a split whose
-            file is not listed); the message names file, line and key.
+        ConfigError: the file is not YAML, or an entry is wrong; the message names file, line and key.
     """
     source = Source(path)
     return check(_Registry, source.data, source=source).root
+
+
+def fetch(name: str, folder: Path | str) -> Path:
+    """Bring every file of a data set into ``<folder>/<name>``, each with its right checksum; returns that folder.
+
+    A file that is there and right is left alone; one that is there and wrong is fetched again. Files are taken from
+    ``$HEADDIV_MIRROR/<name>/`` where they are there, else from their public address. Nothing is unpacked. Of a file
+    without a published checksum the first one fetched, or found in place, is right from then on.
+
+    Raises:
+        DataError: the set is unknown, HEADDIV_MIRROR names no folder, or a file cannot be fetched or has another
+            checksum than expected.
+    """
+    known = load_registry()
+    if name not in known:
+        raise DataError(f"data set {name!r} is not known{nearest(name, list(known))}")
+    home = Path(folder) / name
+    for file, remote in known[name].files.items():
+        _fetch_file(remote, home / file)
+    return home
+
+
+def _fetch_file(remote: RemoteFile, target: Path) -> None:
+    file, name = target.name, target.parent.name
+    pin = target.with_name(f"{file}.sha256")
+    expected = remote.sha256 or (remote.md5 and f"md5:{remote.md5}")
+    if expected is None and pin.is_file():
+        expected = pin.read_text(encoding="utf-8").split()[0]
+    copy = _mirrored(name, file)
+
+    def download(url: str, output: str, store: pooch.Pooch) -> None:
+        if copy is None:
+            pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT)(url, output, store)
+        else:
+            with gzip.open(copy) if copy.name != file else copy.open("rb") as source, open(output, "wb") as written:
+                shutil.copyfileobj(source, written)
+        os.chmod(output, 0o644)  # pooch's temporary files are for their owner alone
+
+    retries = RETRIES if copy is None else 0
+    known = {"registry": {file: expected}, "urls": {file: remote.url}}
+    try:
+        pooch.create(target.parent, "", retry_if_failed=retries, **known).fetch(file, downloader=download)
+    except (ValueError, OSError, EOFError, zlib.error) as error:
+        held = f"; {pin} keeps the checksum of the first download" if pin.is_file() else ""
+        raise DataError(
+            f"{file}: could not be fetched from {copy or remote.url} ({error}); try again later, or set {MIRROR} to a "
+            f"folder that holds {name}/{file}{held}"
+        ) from None
+    if expected is None:
+        write_text(pin, f"{checksum(target)}  {file}\n")  # as sha256sum writes and checks it
+
+
+def _mirrored(name: str, file: str) -> Path | None:
+    """The mirror's copy of a file, which may be packed (``.gz``); None where there is none."""
+    value = os.environ.get(MIRROR, "")
+    if not value:
+        return None
+    mirror = Path(value).expanduser()
+    if not mirror.is_dir():
+        raise DataError(f"{MIRROR} is set to {value!r}, which is not a folder; correct it or unset it")
+    copies = (mirror / name / file, mirror / name / f"{file}.gz")
+    return next((copy for copy in copies if copy.is_file()), None)

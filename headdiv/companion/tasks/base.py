@@ -132,7 +132,7 @@ class Task(ABC):
     Data: ClassVar[type[DataConfig]]  # the keys of ``data`` in a profile; likewise Model and Decode
     Model: ClassVar[type[Sizes]]
     Decode: ClassVar[type[Settings]]
-    roles: ClassVar[tuple[str, ...]] = ("examples",)  # of the files that each split must have
+    roles: ClassVar[tuple[str, ...]] = ("examples",)  # of files: each split must have one of these
     ignores: ClassVar[tuple[str, ...]] = ("epoch_scores",)  # keys of ``train`` that have no effect
 
     unit: ClassVar[str]  # of losses: "nats/token"

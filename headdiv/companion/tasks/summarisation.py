@@ -17,7 +17,7 @@ class Summarisation(Seq2Seq):
 
     name = "summarisation"
     Data = SummarisationData
-    roles = ("examples|archive",)
+    roles = ("examples", "archive")
     main_score = MainScore("rougeL", "ROUGE-L")
     test_score_name = "rougeL"
     also_compared = ("rouge1", "rouge2", "rougeLsum")

@@ -9,7 +9,7 @@ import numpy as np
 
 from headdiv.companion.data.corpora.masking import MaskedStream
 from headdiv.companion.data.corpora.mixture import Mixture
-from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.core import distributed
 from headdiv.core.errors import ConfigError
 from headdiv.training.batch_streams import BatchStream

@@ -14,7 +14,7 @@ from torch import nn
 from headdiv.companion.data import cache, public_sets
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_further_test, load_translation, word_rules
 from headdiv.companion.data.data_config import TranslationData
-from headdiv.companion.data.readers.ted import languages_of
+from headdiv.companion.data.readers.parallel import languages_of
 from headdiv.companion.data.tokenization.words import detokenize, tokenize
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.sizes import DecodeConfig, ModelConfig

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from headdiv.companion.data.corpora.mixture import HeldOut, Mixture, held_out
 from headdiv.companion.data.corpora.seq2seq import TOY_SEED, unigram_nll
 from headdiv.companion.data.data_config import LMData
 from headdiv.companion.data.readers.documents import read_documents
-from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.tokenization.bpe import Bpe, load_bpe, train_bpe
 from headdiv.companion.data.toy import corpora as toy
 from headdiv.core.errors import DataError
@@ -57,34 +56,21 @@ def load_lm(config: LMData, measure: TextMeasure = next_tokens) -> LMCorpus:
     folder = cache.prepared(config, lambda config, folder: _prepare(config, folder, measure))
     statistics = cache.read_statistics(folder)
     held = {}
-    for name in ("valid", "test"):
-        windows = load_file(folder / f"{name}.safetensors")["windows"]
-        held[name] = HeldOut(windows, *(statistics[name][key] for key in ("examples", "words", "bytes")))
-    shards = _files(config, folder)["train"]
-    bpe = load_bpe(folder / "tokenizer.json")
+    for split in ("valid", "test"):
+        windows = load_file(folder / f"{split}.safetensors")["windows"]
+        held[split] = HeldOut(windows, *(statistics[split][key] for key in ("examples", "words", "bytes")))
+    bpe, shards = load_bpe(folder / "tokenizer.json"), _files(config, folder)["train"]
     return LMCorpus(bpe, **held, shards=shards, bad_records=BadRecords(config.strict), statistics=statistics)
 
 
 def open_stream(corpus: LMCorpus, config: LMData, seed: int) -> Mixture:
     """The training text from its beginning, mixed as ``data.mixture`` says."""
-    names = config.mixture or {"all": 1.0}
-    return Mixture(
-        dict.fromkeys(names, corpus.shards),
-        names,
-        corpus.bpe.encode_batch,
-        end=corpus.bpe.end,
-        context=config.context,
-        seed=seed,
-        bad_records=corpus.bad_records,
-        block=config.block,
-        by_set=config.mixture is not None,
-        document_start=config.document_start,
-    )
+    return Mixture(corpus.shards, corpus.bpe, config, seed, corpus.bad_records)
 
 
 def _files(config: LMData, folder: Path) -> dict[str, list[Path]]:
     if config.is_toy:
-        return {name: sorted((folder / "shards").glob(f"{name}*")) for name in ("train", "valid", "test")}
+        return {split: sorted((folder / "shards").glob(f"{split}*")) for split in config.splits}
     return {split: list(chain(*files.values())) for split, files in cache.locate(config).items()}
 
 
@@ -92,9 +78,10 @@ def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, An
     if config.is_toy:
         toy.write_shards(folder / "shards", config.examples or TOY_EXAMPLES, TOY_SEED)
     files, bad_records = _files(config, folder), BadRecords(config.strict)
-    read = partial(read_documents, bad_records=bad_records, document_start=config.document_start)
-    texts = (text for path in files["train"] for _, text in read(path))
-    sample = list(islice(texts, config.tokenizer_documents))
+    documents = chain.from_iterable(
+        read_documents(path, bad_records, document_start=config.document_start) for path in files["train"]
+    )
+    sample = [text for _, text in islice(documents, config.tokenizer_documents)]
     if not sample:
         raise DataError(f"{', '.join(map(str, files['train']))}: found no document, expected at least one")
     own = cache.tokenizer_file(config)
@@ -108,41 +95,32 @@ def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, An
             f"{own}: the encoding has {bpe.size} entries, but data.vocabulary_size says {config.vocabulary_size}"
         )
     seen = np.concatenate([[bpe.end, *ids] for ids in bpe.encode_batch(sample)])
-    result: dict[str, Any] = {
+    statistics: dict[str, Any] = {
         "vocabulary": {"tokens": bpe.size},
         "train": {"files": len(files["train"]), "bytes": sum(path.stat().st_size for path in files["train"])},
     }
-    for name in ("valid", "test"):
-        text = _held_out(files[name], config, bpe, bad_records)
-        save_file({"windows": np.ascontiguousarray(text.windows)}, folder / f"{name}.safetensors")
-        result[name] = {"examples": text.documents, "words": text.words, "bytes": text.bytes, "tokens": text.targets}
-        result[name] |= measure(config, bpe, seen, text)
-    return result | {"refused": dict(bad_records.counts)}
+    for split in ("valid", "test"):
+        text = _held_out(files[split], config, bpe, bad_records)
+        save_file({"windows": np.ascontiguousarray(text.windows)}, folder / f"{split}.safetensors")
+        counts = {"examples": text.documents, "words": text.words, "bytes": text.bytes, "tokens": text.targets}
+        statistics[split] = counts | measure(config, bpe, seen, text)
+    return statistics | {"refused": dict(bad_records.counts)}
 
 
 def _held_out(paths: Sequence[Path], config: LMData, bpe: Bpe, bad_records: BadRecords) -> HeldOut:
     """All of the text, or, with ``held_out_tokens``, as much of each source as its weight says."""
-    read = partial(
-        held_out,
-        paths,
-        bpe.encode_batch,
-        end=bpe.end,
-        context=config.context,
-        bad_records=bad_records,
-        document_start=config.document_start,
-    )
     if config.held_out_tokens is None:
-        return read()
+        return held_out(paths, bpe, config, bad_records)
     mixture = config.mixture or {None: 1.0}
     parts = []
-    for name, weight in mixture.items():
+    for source, weight in mixture.items():
         limit = max(1, round(config.held_out_tokens * weight / sum(mixture.values())))
-        parts.append(read(source=name, limit=limit))
-        if parts[-1].targets < limit and not config.is_toy:  # `held_out` documents say how much is generated
-            of = f" of {name}" if name else ""
+        part = held_out(paths, bpe, config, bad_records, source, limit)
+        if part.targets < limit and not config.is_toy:  # of which there is what is generated
             raise DataError(
-                f"data.held_out_tokens: {limit:,}{of} asked for, but {', '.join(path.name for path in paths)} "
-                f"{'has' if len(paths) == 1 else 'have'} {parts[-1].targets:,}"
+                f"data.held_out_tokens: {limit:,} asked for of {source or 'the text'}, but "
+                f"{', '.join(path.name for path in paths)} has {part.targets:,}"
             )
+        parts.append(part)
     windows = np.concatenate([part.windows for part in parts])
     return HeldOut(windows, *(sum(getattr(part, key) for part in parts) for key in ("documents", "words", "bytes")))

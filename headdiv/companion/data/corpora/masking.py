@@ -117,7 +117,7 @@ def mask_held_out(text: HeldOut, bpe: Bpe, config: MLMData) -> np.ndarray:
 
 def load_mlm(config: MLMData) -> MaskedCorpus:
     """The corpus, prepared as for language modelling; errors as those of `load_lm`."""
-    corpus = load_lm(config, _of_masked_tokens)
+    corpus = load_lm(config, _masked_tokens)
     masked = {split: mask_held_out(getattr(corpus, split), corpus.bpe, config) for split in ("valid", "test")}
     return MaskedCorpus(**vars(corpus), masked=masked)
 
@@ -132,7 +132,7 @@ def _eligible(tokens: np.ndarray, bpe: Bpe) -> np.ndarray:
     return (tokens >= 0) & (tokens != bpe.end)
 
 
-def _of_masked_tokens(config: MLMData, bpe: Bpe, seen: np.ndarray, text: HeldOut) -> dict[str, Any]:
+def _masked_tokens(config: MLMData, bpe: Bpe, seen: np.ndarray, text: HeldOut) -> dict[str, Any]:
     """Statistics of a held-out text: tokens to predict, and how well frequencies alone do it."""
     targets = mask_held_out(text, bpe, config)[:, 1]
     targets = targets[targets != IGNORED]

@@ -8,21 +8,46 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from headdiv.companion.data.data_config import LMData
 from headdiv.companion.data.readers.documents import read_documents
-from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.lines import BadRecords
+from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.core.errors import DataError
 from headdiv.core.files import short_hash
 
-Encode = Callable[[list[str]], list[list[int]]]  # each text to its tokens, whatever the others are
-Read = Callable[..., Iterator[tuple[int, str]]]  # read_documents, all but the path and ``start`` given
+WHOLE = "all"  # the source where the text is not mixed
+
+
+@dataclass
+class _Source:
+    """One source's position: after ``record`` records of a shard, in pass ``passes`` (from 0); and tokens so far."""
+
+    shard: int = 0
+    record: int = 0
+    passes: int = 0
+    tokens: int = 0
+
+    def documents(self, name: str, shards: Sequence[Path], read: Callable[..., Any]) -> Iterator[str]:
+        """The texts from here on, without an end."""
+        first, start, passes = self.shard, self.record, self.passes
+        some = first > 0 or start > 0  # in the middle, the last document may be over already
+        while True:
+            for shard in range(first, len(shards)):
+                for record, text in read(shards[shard], start=start):
+                    some = True
+                    self.shard, self.record, self.passes = shard, record, passes
+                    yield text
+                start = 0
+            if not some:
+                raise DataError(f"source {name!r}: no document in its {len(shards)} shards")
+            first, passes, some = 0, passes + 1, False
 
 
 class Mixture:
@@ -31,66 +56,43 @@ class Mixture:
     The next document comes from the source with the largest deficit (share · tokens of all sources - its own
     tokens), so the shares follow the weights within a few documents, without a draw. A source whose last shard
     ends begins again at its first. Documents are read until ``block`` windows can be cut; these are permuted, and
-    the remaining tokens (at most ``context``) begin the next block. Memory holds one block.
+    the remaining tokens (at most ``context``) begin the next block. Memory holds one block. A long last document makes
+    a block larger.
 
     Args:
-        sources: each source's shards, in order (see `read_documents` for their form).
-        weights: each source's share of the tokens, above zero, to any sum; the names are those of ``sources``.
-        encode: gives the tokens of each text; called with one document.
-        end: the id before each document.
-        context: tokens that a model sees, at least 1.
+        shards: the files, in order, of which each source takes its own documents (see `read_documents`).
+        bpe: gives the tokens of each text.
+        config: its ``mixture``, ``context``, ``block`` and ``document_start``.
         seed: of the permutations.
         bad_records: gets records that cannot be used, each once, although every pass and source meets it.
-        block: windows that are shuffled together, at least 1. A long last document makes a block larger.
-        by_set: each source takes only the documents of its own set from its shards, for SlimPajama, where all
-            sources list the same files; the names are then keys of `SLIMPAJAMA`.
-        document_start: see `read_documents`.
 
     Raises:
         DataError: later, from `next` and `restore`: a shard cannot be read (see `read_documents`), or a source has no
             documents.
     """
 
-    def __init__(
-        self,
-        sources: Mapping[str, Sequence[Path | str]],
-        weights: Mapping[str, float],
-        encode: Encode,
-        *,
-        end: int,
-        context: int,
-        seed: int,
-        bad_records: BadRecords,
-        block: int = 256,
-        by_set: bool = False,
-        document_start: str | None = None,
-    ) -> None:
-        self._encode, self._end, self._context = encode, end, context
-        self._seed, self._block_size = seed, block
+    def __init__(self, shards: Sequence[Path], bpe: Bpe, config: LMData, seed: int, bad_records: BadRecords) -> None:
+        self._shards, self._bpe, self._config, self._seed = shards, bpe, config, seed
         self._bad_records = bad_records
-        names = sorted(sources)  # the caller's order must not matter
-        whole = math.fsum(weights.values())
-        self._shares = {name: weights[name] / whole for name in names}
-        self._sources = {
-            name: _Source(
-                name,
-                [Path(shard) for shard in sources[name]],
-                partial(
-                    read_documents,
-                    bad_records=bad_records,
-                    source=name if by_set else None,
-                    document_start=document_start,
-                ),
-            )
-            for name in names
-        }
-        shards = {name: [shard.name for shard in source.shards] for name, source in self._sources.items()}
-        self._stream = short_hash([shards, self._shares, end, context, seed, block, by_set, document_start])
+        weights = config.mixture or {WHOLE: 1.0}
+        self._shares = {name: weights[name] / math.fsum(weights.values()) for name in sorted(weights)}
+        options = (bpe.end, config.context, seed, config.block, config.document_start)
+        self._stream = short_hash([[shard.name for shard in shards], self._shares, config.mixture is None, *options])
         self._block = 0  # blocks read so far
         self._carried = np.empty(0, dtype=np.int32)
-        self._windows = np.empty((0, context + 1), dtype=np.int32)  # of the current block, permuted
+        self._windows = np.empty((0, config.context + 1), dtype=np.int32)  # of the current block, permuted
         self._taken = 0  # of them
         self._begin: dict[str, Any] = {}  # the state where the current block began
+        self._open({name: _Source() for name in self._shares})
+
+    def _open(self, sources: dict[str, _Source]) -> None:
+        """Read on from these positions."""
+        read = partial(read_documents, bad_records=self._bad_records, document_start=self._config.document_start)
+        self._sources = sources
+        self._documents = {
+            name: source.documents(name, self._shards, partial(read, source=name if self._config.mixture else None))
+            for name, source in sources.items()
+        }
 
     @property
     def tokens(self) -> dict[str, int]:
@@ -100,7 +102,7 @@ class Mixture:
     @property
     def passes(self) -> dict[str, int]:
         """Complete passes over each source before its last document."""
-        return {name: source.place.passes for name, source in self._sources.items()}
+        return {name: source.passes for name, source in self._sources.items()}
 
     def next(self, count: int) -> np.ndarray:
         """The next windows: int32 (count, context + 1)."""
@@ -130,11 +132,9 @@ class Mixture:
         if state["stream"] != self._stream:
             raise DataError(
                 f"the state is of another stream: found {state['stream']}, expected {self._stream}; the names of "
-                "shards, weights, end, context, seed, block, by_set and document_start must be the same"
+                "shards, mixture, end, context, seed, block and document_start must be the same"
             )
-        for name, source in self._sources.items():
-            place = state["sources"][name]
-            source.go_to(_Place(place["shard"], place["record"], place["passes"]), place["tokens"])
+        self._open({name: _Source(**place) for name, place in state["sources"].items()})
         self._bad_records.places = set(state["refused"])
         self._block = state["block"]
         self._carried = np.array(state["carried"], dtype=np.int32)
@@ -150,74 +150,34 @@ class Mixture:
             "taken": 0,
             "carried": self._carried.tolist(),
             "refused": sorted(self._bad_records.places),
-            "sources": {
-                name: source.place._asdict() | {"tokens": source.tokens} for name, source in self._sources.items()
-            },
+            "sources": {name: asdict(source) for name, source in self._sources.items()},
         }
 
     def _read_block(self) -> None:
         self._begin = self._snapshot()
+        context = self._config.context
         parts, size = [self._carried], len(self._carried)
-        while size - 1 < self._block_size * self._context:
-            parts.append(self._next_source().next_document(self._encode, self._end))
-            size += len(parts[-1])
-        windows, self._carried = _cut(np.concatenate(parts), self._context)
+        while size - 1 < self._config.block * context:
+            name = self._next_source()
+            document = _encoded(next(self._documents[name]), self._bpe)
+            self._sources[name].tokens += len(document)
+            parts.append(document)
+            size += len(document)
+        windows, self._carried = _cut(np.concatenate(parts), context)
         order = np.random.default_rng([self._seed, self._block]).permutation(len(windows))
         self._windows, self._taken = windows[order], 0
         self._block += 1
 
-    def _next_source(self) -> _Source:
+    def _next_source(self) -> str:
         """The source with the largest deficit; of equals the one with the largest share, then the first by name."""
-        total = sum(self.tokens.values())
-        need = {name: (share * total - self._sources[name].tokens, share) for name, share in self._shares.items()}
-        return self._sources[max(need, key=need.__getitem__)]
+        tokens = self.tokens
+        total = sum(tokens.values())
+        return max(self._shares, key=lambda name: (self._shares[name] * total - tokens[name], self._shares[name]))
 
 
-class _Place(NamedTuple):
-    """Position of a source's next document: after ``record`` records of a shard, in pass ``passes`` (from 0)."""
-
-    shard: int
-    record: int
-    passes: int
-
-
-class _Source:
-    """One source's documents without an end."""
-
-    def __init__(self, name: str, shards: list[Path], read: Read) -> None:
-        self.name, self.shards, self._read = name, shards, read
-        self.go_to(_Place(0, 0, 0), 0)
-
-    def go_to(self, place: _Place, tokens: int) -> None:
-        """Continue after the document at ``place``; ``tokens`` is the number of tokens so far."""
-        self.place, self.tokens = place, tokens
-        self._documents = self._endless(place)
-
-    def next_document(self, encode: Encode, end: int) -> np.ndarray:
-        """``end`` and the next document's tokens."""
-        self.place, text = next(self._documents)
-        document = _encoded(text, encode, end)
-        self.tokens += len(document)
-        return document
-
-    def _endless(self, place: _Place) -> Iterator[tuple[_Place, str]]:
-        """Documents, each with its place."""
-        first, record, passes = place
-        some = first > 0 or record > 0  # in the middle, the last document may be over already
-        while True:
-            for shard in range(first, len(self.shards)):
-                for after, text in self._read(self.shards[shard], start=record):
-                    some = True
-                    yield _Place(shard, after, passes), text
-                record = 0
-            if not some:
-                raise DataError(f"source {self.name!r}: no document in its {len(self.shards)} shards")
-            first, passes, some = 0, passes + 1, False
-
-
-def _encoded(text: str, encode: Encode, end: int) -> np.ndarray:
+def _encoded(text: str, bpe: Bpe) -> np.ndarray:
     """``end`` and the tokens of a text, int32."""
-    return np.array([end, *encode([text])[0]], dtype=np.int32)
+    return np.array([bpe.end, *bpe.encode_batch([text])[0]], dtype=np.int32)
 
 
 def _cut(row: np.ndarray, context: int) -> tuple[np.ndarray, np.ndarray]:
@@ -249,41 +209,37 @@ class HeldOut:
 
 
 def held_out(
-    paths: Sequence[Path | str],
-    encode: Encode,
-    *,
-    end: int,
-    context: int,
+    paths: Sequence[Path],
+    bpe: Bpe,
+    config: LMData,
     bad_records: BadRecords,
-    document_start: str | None = None,
     source: str | None = None,
     limit: int | None = None,
 ) -> HeldOut:
-    """Read all documents in order and cut them as `Mixture` does, unshuffled.
+    """Read all documents, or those of one source, in order and cut them as `Mixture` does, unshuffled.
 
     An ``end`` after the last document lets the end of each be predicted, as in training. Every token but the
-    first ``end`` is a target exactly once.
-
-    Args:
-        paths: files, read with ``bad_records``, ``document_start`` and ``source`` as by `read_documents`.
-        encode: see `Mixture`, also for ``end`` and ``context``.
-        limit: stop after the document that reaches this number of tokens.
+    first ``end`` is a target exactly once. ``limit``: stop after the document that reaches this number of tokens.
 
     Raises:
         DataError: a file cannot be read (see `read_documents`), or there is no document in any.
     """
-    read = partial(read_documents, bad_records=bad_records, source=source, document_start=document_start)
+    texts = (
+        text
+        for path in paths
+        for _, text in read_documents(path, bad_records, source=source, document_start=config.document_start)
+    )
     parts, words, size, tokens = [], 0, 0, 0
-    for _, text in chain.from_iterable(read(path) for path in paths):
-        parts.append(_encoded(text, encode, end))
+    for text in texts:
+        parts.append(_encoded(text, bpe))
         tokens += len(parts[-1])
         words += len(text.split())
         size += len(text.encode())
         if limit is not None and tokens >= limit:
             break
     if not parts:
-        raise DataError(f"{', '.join(str(path) for path in paths)}: found no document, expected at least one")
-    row = np.concatenate([*parts, np.array([end], dtype=np.int32)])
-    padding = -(len(row) - 1) % context
-    windows, _ = _cut(np.pad(row, (0, padding), constant_values=-1), context)
+        raise DataError(f"{', '.join(map(str, paths))}: found no document, expected at least one")
+    row = np.concatenate([*parts, np.array([bpe.end], dtype=np.int32)])
+    padding = -(len(row) - 1) % config.context
+    windows, _ = _cut(np.pad(row, (0, padding), constant_values=-1), config.context)
     return HeldOut(windows.copy(), len(parts), words, size)

@@ -14,7 +14,7 @@ from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.seq2seq import TOY_SEED, flatten, read_splits, unflatten, word_statistics
 from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers import squad
-from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.readers.squad import Answer, Question
 from headdiv.companion.data.tokenization.spans import Tokens, answer_to_tokens, tokenise_with_offsets
 from headdiv.companion.data.tokenization.vocabulary import Vocabulary
@@ -90,25 +90,23 @@ def make_qa_batch(split: QASplit, numbers: Sequence[int]) -> Batch:
 
 def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
     bad_records = BadRecords(config.strict)
-    found = _questions(config, bad_records)
-    prepared = {name: _Prepared(name, questions, config, bad_records) for name, questions in found.items()}
-    for name, split in prepared.items():
+    splits = {split: _Prepared(split, q, config, bad_records) for split, q in _questions(config, bad_records).items()}
+    for name, split in splits.items():
         if not split.questions:
             raise DataError(f"data.{name}: no question is left")
         if name != "test" and (split.answers[:, 0] == SKIP).all():
             raise DataError(f"data.{name}: every answer lies after the {config.context_words} words that are read")
-    train = prepared["train"]
+    train, valid = splits["train"], splits["valid"]
     vocabulary = Vocabulary.build([*train.asked, *train.passages.values()], config.min_frequency)
     write_json(folder / "vocabulary.json", vocabulary.words)
     statistics: dict[str, Any] = {"vocabulary": {"words": len(vocabulary)}}
-    for name, split in prepared.items():
+    for name, split in splits.items():
         arrays = split.arrays(vocabulary)
         statistics[name] = split.statistics(arrays)
         save_file(arrays, folder / f"{name}.safetensors")
         if name != "train":
-            questions = [[q.id, q.question, [list(answer) for answer in q.answers]] for q in split.questions]
+            questions = [[q.id, q.question, q.answers] for q in split.questions]
             write_json(folder / f"{name}.json", {"contexts": list(split.passages), "questions": questions})
-    valid = prepared["valid"]
     lengths = np.array([len(valid.passages[question.context]) for question in valid.questions])
     statistics["valid"]["unigram_nll"] = position_nll(train.answers, valid.answers, lengths)
     return statistics | {"refused": dict(bad_records.counts)}
@@ -116,35 +114,29 @@ def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
 
 def _questions(config: QAData, bad_records: BadRecords) -> dict[str, list[Question]]:
     if config.is_toy:
-        made = toy.questions(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
-        return {name: squad.questions_from_json(value, f"toy, {name}", bad_records) for name, value in made.items()}
+        return toy.questions(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
     return read_splits(config, lambda _, files: squad.read_squad(files["examples"], bad_records), "question")
 
 
 class _Prepared:
     """The questions of a split, and everything about them in words."""
 
-    def __init__(self, name: str, questions: list[Question], config: QAData, bad_records: BadRecords) -> None:
+    def __init__(self, split: str, questions: list[Question], config: QAData, bad_records: BadRecords) -> None:
         self.questions: list[Question] = []
         self.asked: list[list[str]] = []
         self.exact: list[bool] = []
         self.tokens: dict[str, Tokens] = {}  # of passages by their text, in order
         answers, self.limit = [], config.context_words
         for question in questions:
-            context = question.context
-            try:
+            with bad_records.at(f"data.{split}, question {question.id}"):
                 asked = tokenise_with_offsets(question.question, config.lowercase)
-                passage = self.tokens.get(context) or tokenise_with_offsets(context, config.lowercase)
+                passage = self.tokens.get(question.context) or tokenise_with_offsets(question.context, config.lowercase)
                 first, last, exact = answer_to_tokens(passage, question.answers[0])
-            except DataError as error:
-                where, reason = f"data.{name}, question {question.id}", "the answer cannot be found among the words"
-                bad_records.add(where, reason, str(error))
-                continue
-            self.questions.append(question)
-            self.asked.append(asked.words[: config.question_words])
-            self.exact.append(exact)
-            self.tokens[context] = passage
-            answers.append((first, last) if last < self.limit else (SKIP, SKIP))
+                self.questions.append(question)
+                self.asked.append(asked.words[: config.question_words])
+                self.exact.append(exact)
+                self.tokens[question.context] = passage
+                answers.append((first, last) if last < self.limit else (SKIP, SKIP))
         self.answers = np.array(answers, dtype=np.int32).reshape(-1, 2)
         self.passages = {text: tokens.words[: self.limit] for text, tokens in self.tokens.items()}
 

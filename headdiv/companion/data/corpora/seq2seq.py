@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from headdiv.companion.data import cache
+from headdiv.companion.data import cache, public_sets
 from headdiv.companion.data.data_config import DataConfig, SummarisationData, TranslationData, WordsConfig
-from headdiv.companion.data.readers import ted, xsum
-from headdiv.companion.data.readers.parallel import TextSide, pair_sides
-from headdiv.companion.data.readers.records import BadRecords
+from headdiv.companion.data.readers import parallel, xsum
+from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.tokenization import subwords
 from headdiv.companion.data.tokenization.vocabulary import Vocabulary
 from headdiv.companion.data.tokenization.words import detokenize, tokenize_all
@@ -65,8 +64,8 @@ class Corpus:
 
     def decode(self, output: Iterable[int]) -> list[str]:
         """The words of a target's indices, up to the first END."""
-        found = self.target.decode(output)
-        return found if self.subwords is None else subwords.join(found)
+        pieces = self.target.decode(output)
+        return pieces if self.subwords is None else subwords.join(pieces)
 
 
 def load_translation(config: TranslationData) -> Corpus:
@@ -76,15 +75,11 @@ def load_translation(config: TranslationData) -> Corpus:
 
 def load_further_test(config: TranslationData, name: str, corpus: Corpus) -> TextSplit:
     """Another test split of the data, in the words of a prepared corpus; errors as those of `load_translation`."""
-    bad_records = BadRecords(config.strict)
-    texts = _parallel(config.model_copy(update={"test": name}), bad_records, only="test")
-    words = _tokenized(config, texts)
-    if corpus.subwords is not None:
-        words = _in_pieces(corpus.subwords, words)
-    if not texts["test"]:
+    pairs = _parallel(config.model_copy(update={"test": name}), BadRecords(config.strict), only="test")["test"]
+    if not pairs:
         raise DataError(f"data.more_tests: no pair is left of {name!r}")
-    indices = ([getattr(corpus, side).encode(line) for line in words["test"][side]] for side in SIDES)
-    return TextSplit(texts["test"], Pairs(*indices))
+    words = _tokenized(config, pairs)
+    return TextSplit(pairs, Pairs(*([corpus.encode(line, side) for line in words[side]] for side in SIDES)))
 
 
 def load_summarisation(config: SummarisationData) -> Corpus:
@@ -112,15 +107,17 @@ def _load(folder: Path) -> Corpus:
 def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any]:
     bad_records = BadRecords(config.strict)
     texts = _parallel(config, bad_records)
-    more: dict[str, dict[str, float]] = {split: {} for split in config.splits}
     if not config.selects:
         check_examples(config, texts, "pair")
         texts["train"] = texts["train"][: config.examples]
-    words = _tokenized(config, texts)
+    words = {split: _tokenized(config, pairs) for split, pairs in texts.items()}
+    more: dict[str, dict[str, float]] = {split: {} for split in config.splits}
     if config.selects:
-        texts, words, more["train"] = _select(config, texts, words)
+        cleaned_away = _select(config, texts, words)
+        if config.cleans:
+            more["train"]["cleaned_away"] = cleaned_away
     extra: dict[str, Any] = {}
-    encoding, whole = None, words
+    whole, encoding = words, None
     if config.merges is not None:
         encoding = subwords.train([*words["train"]["source"], *words["train"]["target"]], config.merges)
         encoding.save(folder / SUBWORDS)
@@ -129,38 +126,19 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
             raise DataError(
                 f"data.merges: {config.merges:,} asked for, but the training text has pairs for {extra['merges']:,}"
             )
-        words = _in_pieces(encoding, words)
-    refuse_empty(texts, "pair")
-    sides = [words["train"][side] for side in SIDES]
+        words = {split: _in_pieces(encoding, sides) for split, sides in whole.items()}
+    sides = words["train"]
     if config.joint_vocabulary:
-        vocabularies = dict.fromkeys(SIDES, Vocabulary.build(chain(*sides), config.min_frequency))
+        vocabularies = dict.fromkeys(SIDES, Vocabulary.build(chain(*sides.values()), config.min_frequency))
     else:
-        vocabularies = {
-            side: Vocabulary.build(lines, config.min_frequency) for side, lines in zip(SIDES, sides, strict=True)
-        }
+        vocabularies = {side: Vocabulary.build(lines, config.min_frequency) for side, lines in sides.items()}
     if encoding is not None:
         for split, side in product(whole, SIDES):
             more[split] |= whole_word_statistics(side, whole[split][side], encoding, vocabularies[side])
-    if not config.is_toy:  # checksums: of a data set without published ones, nothing else says what was read
-        read = {path for files in cache.locate(config).values() for path in files.get("archive", [])}
-        extra |= {"archives": {path.name: checksum(path) for path in sorted(read)}} if read else {}
+    archives = {} if config.is_toy else {path for f in cache.locate(config).values() for path in f.get("archive", [])}
+    if archives:  # of a data set without published checksums nothing else says what was read
+        extra["archives"] = {path.name: checksum(path) for path in sorted(archives)}
     return _store(config, folder, texts, words, vocabularies, bad_records, more) | extra
-
-
-def _tokenized(config: TranslationData, texts: dict[str, Text]) -> dict[str, Sides]:
-    """The words of every split."""
-    return {
-        split: {
-            side: tokenize_all([pair[at] for pair in pairs], getattr(config, side), **word_rules(config))
-            for at, side in enumerate(SIDES)
-        }
-        for split, pairs in texts.items()
-    }
-
-
-def _in_pieces(encoding: subwords.Subwords, words: dict[str, Sides]) -> dict[str, Sides]:
-    """The pieces of all words."""
-    return {split: {side: encoding.encode_all(sides[side]) for side in sides} for split, sides in words.items()}
 
 
 def word_rules(config: WordsConfig) -> dict[str, Any]:
@@ -171,35 +149,37 @@ def word_rules(config: WordsConfig) -> dict[str, Any]:
     return rules | {"split_dashes": config.split_dashes, "fold_late": config.merges is not None}
 
 
-def check_examples(config: DataConfig, found: Mapping[str, Sized], noun: str) -> None:
+def _tokenized(config: TranslationData, pairs: Text) -> Sides:
+    rules = word_rules(config)
+    return {
+        side: tokenize_all([pair[at] for pair in pairs], getattr(config, side), **rules)
+        for at, side in enumerate(SIDES)
+    }
+
+
+def _in_pieces(encoding: subwords.Subwords, sides: Sides) -> Sides:
+    return {side: encoding.encode_all(lines) for side, lines in sides.items()}
+
+
+def check_examples(config: DataConfig, splits: Mapping[str, Sized], noun: str) -> None:
     """Refuse, with a DataError, splits without examples, and more asked for than there are.
 
-    ``found``: each split, before ``examples`` of the training split are taken; ``noun``: what an example is.
+    ``splits``: before ``examples`` of the training split are taken; ``noun``: what an example is.
     """
-    refuse_empty(found, noun)
-    count = len(found["train"])
+    for split, examples in splits.items():
+        if not len(examples):
+            raise DataError(f"data.{split}: no {noun} is left")
+    count = len(splits["train"])
     if config.examples is not None and config.examples > count:
         raise DataError(f"data.examples: {config.examples:,} asked for, but the training text has {count:,}")
 
 
-def refuse_empty(found: Mapping[str, Sized], noun: str) -> None:
-    """Refuse, with a DataError, splits without examples."""
-    for split, examples in found.items():
-        if not len(examples):
-            raise DataError(f"data.{split}: no {noun} is left")
-
-
 def read_splits(config: DataConfig, read: Callable[[str, cache.Files], list[Any]], noun: str) -> dict[str, list[Any]]:
     """What ``read`` finds in the files of each split, of training ``examples`` at most; errors of `check_examples`."""
-    found = {split: read(split, files) for split, files in cache.locate(config).items()}
-    check_examples(config, found, noun)
-    found["train"] = found["train"][: config.examples]
-    return found
-
-
-def _some(text: Text, sides: Sides, numbers: Iterable[int]) -> tuple[Text, Sides]:
-    """These pairs, as text and as words."""
-    return [text[i] for i in numbers], {side: [lines[i] for i in numbers] for side, lines in sides.items()}
+    splits = {split: read(split, files) for split, files in cache.locate(config).items()}
+    check_examples(config, splits, noun)
+    splits["train"] = splits["train"][: config.examples]
+    return splits
 
 
 def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None = None) -> dict[str, Text]:
@@ -211,46 +191,37 @@ def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None
     for split, files in cache.locate(config).items():
         if only not in (None, split):
             continue
-        keep_empty = split == "train" and config.cleans
         if "archive" in files:
-            (archive,) = files["archive"]
-            if split == "valid":
-                raise DataError(f"{archive}: holds no validation set; with data.valid_every training pairs become one")
-            sides = ted.read_archive(archive, config.source, config.target, "train" if split == "train" else "test")
-            expected = None  # `_check_counts` compares the numbers after the selection
+            sides = parallel.read_archive(files["archive"][0], config.source, config.target, split)
         else:
             sources, targets = files[config.source], files[config.target]
             if len(sources) != len(targets):
                 counts = f"{len(sources)} files of {config.source!r} but {len(targets)} of {config.target!r}"
                 raise DataError(f"data.files.{config.splits[split]}: found {counts}, expected equally many")
-            both = zip(sources, targets, strict=True)
-            sides = [(ted.read_side(source), ted.read_side(target)) for source, target in both]
-            expected = cache.expected_count(config, split)
-        if config.tokenized:
-            sides = [(_joined(source, config.source), _joined(target, config.target)) for source, target in sides]
-        texts[split] = [
-            pair
-            for source, target in sides
-            for pair in pair_sides(source, target, bad_records, expected=expected, keep_empty=keep_empty)
-        ]
+            sides = [tuple(map(parallel.read_side, paths)) for paths in zip(sources, targets, strict=True)]
+        keep_empty = split == "train" and config.cleans
+        texts[split] = []
+        for source, target in sides:
+            if config.tokenized:
+                source, target = _joined(source, config.source), _joined(target, config.target)
+            texts[split] += parallel.pair_sides(source, target, bad_records, keep_empty)
     return texts
 
 
-def _joined(side: TextSide, language: str) -> TextSide:
+def _joined(side: parallel.TextSide, language: str) -> parallel.TextSide:
     """Tokenised text as it was before."""
-    return replace(side, sentences=[detokenize(line.split(), language, unescape=True) for line in side.sentences])
+    return side._replace(sentences=[detokenize(line.split(), language, unescape=True) for line in side.sentences])
 
 
-def _select(
-    config: TranslationData, texts: dict[str, Text], words: dict[str, Sides]
-) -> tuple[dict[str, Text], dict[str, Sides], dict[str, int]]:
-    """Leave training pairs out and take some for validation; with statistics of that.
+def _select(config: TranslationData, texts: dict[str, Text], words: dict[str, Sides]) -> int:
+    """Leave training pairs out and take some for validation, in place; how many were left out.
 
     The rules are those of Moses' ``clean-corpus-n.perl``: 1 to `max_words` words on either side, and on the longer
     one at most `max_ratio` times as many as on the other. What is left is counted for `valid_every`, from 1.
     """
-    shorter, longer = np.sort([[len(line) for line in side] for side in words["train"].values()], axis=0)  # (pairs,)
-    keep = np.ones(len(shorter), dtype=bool)
+    pairs, sides = texts["train"], words["train"]
+    shorter, longer = np.sort([[len(line) for line in lines] for lines in sides.values()], axis=0)  # (pairs,)
+    keep = np.ones(len(pairs), dtype=bool)
     if config.cleans:
         keep = (shorter > 0) & (longer <= (config.max_words or np.inf))
         keep &= longer / np.maximum(shorter, 1) <= (config.max_ratio or np.inf)
@@ -262,43 +233,43 @@ def _select(
     _check_counts(config, texts | chosen)
     check_examples(config, texts | chosen, "pair")
     chosen["train"] = chosen["train"][: config.examples]
-    some = {split: _some(texts["train"], words["train"], numbers) for split, numbers in chosen.items()}
-    statistics = {"cleaned_away": len(keep) - len(left)} if config.cleans else {}
-    both = {split: some.get(split) or (texts[split], words[split]) for split in config.splits}  # in the usual order
-    return {split: text for split, (text, _) in both.items()}, {split: w for split, (_, w) in both.items()}, statistics
+    for split, numbers in chosen.items():
+        texts[split] = [pairs[i] for i in numbers]
+        words[split] = {side: [lines[i] for i in numbers] for side, lines in sides.items()}
+    return len(keep) - len(left)
 
 
-def _check_counts(config: TranslationData, found: Mapping[str, Sized]) -> None:
-    """The archive of a public data set must yield as many pairs as the registry says."""
-    if config.files is not None or config.name == "toy":
+def _check_counts(config: TranslationData, splits: Mapping[str, Sized]) -> None:
+    """A public archive, of which no checksum is published, must yield as many pairs as the registry says."""
+    if config.files is not None or config.is_toy:
         return
-    roles = cache.roles_of_splits(config)
+    published = public_sets.load_registry()[config.name].splits
     for split, name in config.splits.items():
-        expected = cache.expected_count(config, split) if "archive" in roles.get(name, []) else None
-        if expected is not None and len(found[split]) != expected:
+        count = published[name].count
+        if "archive" in published[name].files and len(splits[split]) != count:
             raise DataError(
-                f"data.{split}: found {len(found[split])} pairs of {config.name}, expected {expected} as published; "
+                f"data.{split}: found {len(splits[split])} pairs of {config.name}, expected {count} as published; "
                 "for another selection give data another name and the archive in data.files"
             )
 
 
 def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str, Any]:
     bad_records = BadRecords(config.strict)
-    texts, words, cut = {}, {}, {}
+    limits = {"source": config.document_words, "target": config.summary_words}
+    texts: dict[str, Text] = {}
+    words: dict[str, Sides] = {}
+    more: dict[str, dict[str, float]] = {}
     for split, articles in _articles(config, bad_records).items():
         texts[split] = [(article.document, article.summary) for article in articles]
-        limits = (config.document_words, config.summary_words)
-        # No token contains a space, so no more than this is needed.
-        shortened = [[" ".join(pair[at].split()[: limits[at] + 1]) for pair in texts[split]] for at in (0, 1)]
-        whole = [tokenize_all(lines, "en", **word_rules(config)) for lines in shortened]
-        cut[split] = {
-            f"{side}_truncated_share": float(np.mean([len(line) > limit for line in lines]))
-            for side, limit, lines in zip(SIDES, limits, whole, strict=True)
-        }
-        sides = ([line[:limit] for line in lines] for limit, lines in zip(limits, whole, strict=True))
-        words[split] = dict(zip(SIDES, sides, strict=True))
+        words[split], more[split] = {}, {}
+        for (side, limit), lines in zip(limits.items(), zip(*texts[split], strict=True), strict=True):
+            # No token contains a space, so no more than this is needed.
+            shortened = [" ".join(line.split()[: limit + 1]) for line in lines]
+            whole = tokenize_all(shortened, "en", **word_rules(config))
+            words[split][side] = [line[:limit] for line in whole]
+            more[split][f"{side}_truncated_share"] = float(np.mean([len(line) > limit for line in whole]))
     both = Vocabulary.build(chain(*words["train"].values()), config.min_frequency)
-    return _store(config, folder, texts, words, dict.fromkeys(SIDES, both), bad_records, cut)
+    return _store(config, folder, texts, words, dict.fromkeys(SIDES, both), bad_records, more)
 
 
 def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, list[xsum.Article]]:
@@ -308,8 +279,7 @@ def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, l
     def read(split: str, files: cache.Files) -> list[xsum.Article]:
         if "archive" not in files:
             return xsum.read_articles(*files["examples"], bad_records)
-        (archive,), (split_file,) = files["archive"], files["splits"]
-        return xsum.read_archive(archive, split_file, config.splits[split], bad_records)
+        return xsum.read_archive(*files["archive"], *files["splits"], config.splits[split], bad_records)
 
     return read_splits(config, read, "article")
 
@@ -328,23 +298,19 @@ def _store(
     shared = vocabularies["target"] is vocabularies["source"]
     write_json(folder / "vocabulary.json", {side: vocabularies[side].words for side in SIDES[: 1 if shared else 2]})
     statistics: dict[str, Any] = {"vocabulary": {side: len(vocabulary) for side, vocabulary in vocabularies.items()}}
-    indices: dict[str, dict[str, list[np.ndarray]]] = {}
+    ended: dict[str, np.ndarray] = {}  # by split: the words of all targets, END after each
     for split, sides in words.items():
-        arrays, indices[split] = {}, {}
-        statistics[split] = {"examples": len(texts[split])}
+        arrays, statistics[split] = {}, {"examples": len(texts[split])}
         for side, sentences in sides.items():
-            indices[split][side] = [vocabularies[side].encode(sentence) for sentence in sentences]
-            arrays[f"{side}.words"], arrays[f"{side}.lengths"] = flatten(indices[split][side])
+            indices = [vocabularies[side].encode(sentence) for sentence in sentences]
+            arrays[f"{side}.words"], arrays[f"{side}.lengths"] = flatten(indices)
             statistics[split] |= word_statistics(side, arrays[f"{side}.words"])
+        ended[split] = np.concatenate([part for sentence in indices for part in (sentence, [END])])
         statistics[split] |= more[split]
         save_file(arrays, folder / f"{split}.safetensors")
         if split != "train":
             write_json(folder / f"{split}.json", texts[split])
-    seen, held_out = (
-        np.concatenate([part for sentence in indices[split]["target"] for part in (sentence, [END])])
-        for split in ("train", "valid")
-    )
-    statistics["valid"]["unigram_nll"] = unigram_nll(seen, held_out, len(vocabularies["target"]))
+    statistics["valid"]["unigram_nll"] = unigram_nll(ended["train"], ended["valid"], len(vocabularies["target"]))
     return statistics | {"refused": dict(bad_records.counts)}
 
 

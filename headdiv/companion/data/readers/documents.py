@@ -8,10 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from headdiv.companion.data.readers import lines
-from headdiv.companion.data.readers.records import BadRecordError, BadRecords, Form, RecordText, decode, parse
+from headdiv.companion.data.readers.lines import (
+    BadRecordError,
+    BadRecords,
+    decode,
+    is_empty,
+    json_object,
+    raw_lines,
+    text_of,
+    unpacked,
+)
 from headdiv.core.errors import DataError
 
 # Sources by the names of DEACON's Table 2, and what SlimPajama calls them in meta.redpajama_set_name.
@@ -24,14 +31,6 @@ SLIMPAJAMA = {
     "ArXiv": "RedPajamaArXiv",
     "StackExchange": "RedPajamaStackExchange",
 }
-
-
-class _Text(Form):
-    text: RecordText
-
-
-class _Document(_Text):
-    meta: Any = None
 
 
 def read_documents(
@@ -47,8 +46,7 @@ def read_documents(
     The name says what the file is. ``.jsonl``, ``.jsonl.gz``, ``.jsonl.zst``: one JSON object a line with
     the document under "text" and, in SlimPajama's form, its set under "meta" → "redpajama_set_name"; every
     line is a record, empty ones are skipped. Any other name but ``.json``, with or without ``.gz`` or ``.zst``:
-    plain text, whose documents are the records, without empty lines at their begin and end. For line ends and
-    packed files see `headdiv.companion.data.readers.lines`.
+    plain text, whose documents are the records, without empty lines at their begin and end.
 
     Args:
         path: the file.
@@ -64,65 +62,68 @@ def read_documents(
 
     Raises:
         DataError: the file is missing, damaged or empty; a record cannot be used and ``bad_records`` are strict (the
-            message names file and record); ``source`` is asked of plain text; the name ends in ``.json``, which does
+            message names file and line); ``source`` is asked of plain text; the name ends in ``.json``, which does
             not say what the file is.
     """
     path = Path(path)
-    suffix = lines.unpacked(path).suffix
+    suffix = unpacked(path).suffix
     if suffix == ".json":  # JSON lines, by C4's names, would be read as one plain text
         raise DataError(f"{path}: found a name in .json, expected .jsonl for JSON lines, or .txt for plain text")
     if source is not None and suffix != ".jsonl":
         raise DataError(f"{path}: plain text does not say which source a document is of, expected .jsonl")
-    if suffix == ".jsonl":
-        records = ((f"line {number}", line) for number, line in enumerate(lines.raw_lines(path), start=1))
-    else:
-        records = _plain_records(lines.raw_lines(path), document_start)
-    for number, (name, record) in enumerate(records, start=1):
+    lines = enumerate(raw_lines(path), start=1)
+    records = lines if suffix == ".jsonl" else _plain_records(lines, document_start)
+    for number, (line, record) in enumerate(records, start=1):
         text = None
         if number > start:
-            with bad_records.at(f"{path}, {name}"):
+            with bad_records.at(f"{path}, line {line}"):
                 text = _json_text(record, source) if suffix == ".jsonl" else _plain_text(record)
         if text is not None:
             yield number, text
 
 
 def _plain_text(record: bytes) -> str:
-    return parse(_Text, {"text": decode(record)}).text
+    text = decode(record)
+    if is_empty(text):
+        raise BadRecordError("the document is empty")
+    return text
 
 
-def _json_text(line: bytes, source: str | None) -> str | None:
+def _json_text(record: bytes, source: str | None) -> str | None:
     """The text of a line; None where it is empty or of another source."""
-    if not line.strip():
+    if not record.strip():
         return None
-    document = parse(_Document, line)
+    document = json_object(record)
+    text = text_of(document, "text")
     if source is not None:
-        name = document.meta.get("redpajama_set_name") if isinstance(document.meta, dict) else None
+        meta = document.get("meta")
+        name = meta.get("redpajama_set_name") if isinstance(meta, dict) else None
         if name not in SLIMPAJAMA.values():
-            raise BadRecordError('"meta" does not name one of SlimPajama\'s sets', f"found {name!r}")
+            raise BadRecordError('"meta" does not name one of SlimPajama\'s sets')
         if name != SLIMPAJAMA[source]:
             return None
-    return document.text
+    return text
 
 
-def _plain_records(rows: Iterator[bytes], document_start: str | None) -> Iterator[tuple[str, bytes]]:
-    """Plain text's documents as (name for messages, bytes)."""
-    begins = None if document_start is None else re.compile(document_start)
-    first, kept, count = 0, [], 0
-    for number, line in enumerate(rows, start=1):
-        empty = not line.strip()
-        new = empty if begins is None else begins.search(line.decode("utf-8", "replace"))
-        if new and kept:
-            yield f"document {count} (from line {first})", _without_empty_end(kept)
-            kept = []
-        if kept or not empty:  # blank lines before a document belong to none
-            if not kept:
-                first, count = number, count + 1
-            kept.append(line)
-    if kept:
-        yield f"document {count} (from line {first})", _without_empty_end(kept)
+def _plain_records(lines: Iterator[tuple[int, bytes]], document_start: str | None) -> Iterator[tuple[int, bytes]]:
+    """Plain text's documents, each with the number of its first line."""
+    pattern = re.compile(document_start or "")
+    first, document = 0, []
+    for number, line in lines:
+        blank = not line.strip()
+        begins = blank if document_start is None else pattern.search(line.decode("utf-8", "replace"))
+        if begins and document:
+            yield first, _joined(document)
+            document = []
+        if document or not blank:  # blank lines before a document belong to none
+            first = first if document else number
+            document.append(line)
+    if document:
+        yield first, _joined(document)
 
 
-def _without_empty_end(rows: list[bytes]) -> bytes:
-    while not rows[-1].strip():
-        rows.pop()
-    return b"\n".join(rows)
+def _joined(lines: list[bytes]) -> bytes:
+    """A document without blank lines at its end."""
+    while not lines[-1].strip():
+        lines.pop()
+    return b"\n".join(lines)

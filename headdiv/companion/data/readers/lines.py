@@ -1,4 +1,4 @@
-r"""Lines of files, plain or packed with gzip or zstandard: the reader that all formats share.
+r"""Lines, JSON records and members of data files, plain or packed: what the readers of all forms share.
 
 Only ``\n`` ends a line: other characters that Unicode counts as line ends (U+2028, U+0085, a form feed) stay inside,
 since splitting at them would shift a parallel text by a line. One ``\r`` before the end of a line and a byte order
@@ -9,18 +9,91 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import re
+import tarfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
 import zstandard
+from pydantic_core import from_json
 
-from headdiv.companion.data.readers.records import BadRecordError, decode
 from headdiv.core.errors import DataError
 
-PIECE = 65536  # bytes that are read at once
+PIECE = 1 << 20  # bytes that are read at once
 PACKINGS = (".gz", ".zst")  # endings of packed files
+VISIBLE = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]")  # neither white space nor a control character
+
+
+class BadRecordError(DataError):
+    """Why a record cannot be used, in words that are the same for all records of this fault."""
+
+
+class BadRecords:
+    """Handed to every reader of records.
+
+    Args:
+        strict: raise at the first record that cannot be used; else it is left out and counted in ``counts``, by
+            reason. A record that is read again, by another pass or source, is counted once.
+    """
+
+    def __init__(self, strict: bool = True) -> None:
+        self.strict = strict
+        self.counts: Counter[str] = Counter()
+        self.places: set[str] = set()  # of the records that are counted
+
+    @contextmanager
+    def at(self, place: str) -> Iterator[None]:
+        """Report a `BadRecordError` of the block as one of this place ("train.jsonl, line 3").
+
+        Raises:
+            DataError: there was one, and records are read strictly.
+        """
+        try:
+            yield
+        except BadRecordError as reason:
+            if self.strict:
+                raise DataError(
+                    f"{place}: {reason}; data.strict: false leaves such records out and counts them"
+                ) from None
+            if place not in self.places:
+                self.places.add(place)
+                self.counts[str(reason)] += 1
+
+
+def is_empty(text: str) -> bool:
+    """Whether a text is made of nothing but white space and control characters."""
+    return VISIBLE.search(text) is None
+
+
+def decode(record: bytes) -> str:
+    """UTF-8 text of a record's bytes, or a `BadRecordError`."""
+    try:
+        return record.decode("utf-8")
+    except UnicodeDecodeError:
+        raise BadRecordError("not UTF-8 text") from None
+
+
+def json_object(record: bytes) -> dict[str, Any]:
+    """The JSON object of a record's bytes, or a `BadRecordError`."""
+    try:
+        value = from_json(record)
+    except ValueError:
+        raise BadRecordError("not valid JSON") from None
+    if not isinstance(value, dict):
+        raise BadRecordError("not a JSON object")
+    return value
+
+
+def text_of(record: dict[str, Any], key: str) -> str:
+    """The text under a key of a JSON object, or a `BadRecordError` where there is none or an empty one."""
+    text = record.get(key)
+    if not isinstance(text, str) or is_empty(text):
+        raise BadRecordError(f'no text under "{key}"')
+    return text
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
@@ -31,8 +104,9 @@ def raw_lines(path: Path) -> Iterator[bytes]:
     """
     number = 0
     try:
-        with path.open("rb") as file:
-            for line in split_lines(_pieces(file, path.suffix)):
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            pieces = iter(lambda: file.read(PIECE), b"")
+            for line in split_lines(_unpack_zst(pieces) if path.suffix == ".zst" else pieces):
                 number += 1
                 yield line
     except FileNotFoundError:
@@ -43,6 +117,34 @@ def raw_lines(path: Path) -> Iterator[bytes]:
         ) from None
     if not number:
         raise DataError(f"{path}: the file is empty")
+
+
+def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut bytes that come in pieces into lines; see the module."""
+    mark, rest = codecs.BOM_UTF8, b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line.removeprefix(mark).removesuffix(b"\r")
+            mark = b""
+    if rest:
+        yield rest.removeprefix(mark).removesuffix(b"\r")
+
+
+def _unpack_zst(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Unpack all frames. (The library's own stream reader takes a frame that is cut off for a whole one.)"""
+    unpacker = zstandard.ZstdDecompressor()
+    frame = None
+    for piece in pieces:
+        packed = piece
+        while packed:
+            frame = frame or unpacker.decompressobj()
+            yield frame.decompress(packed)
+            packed = b""
+            if frame.eof:
+                packed, frame = frame.unused_data, None
+    if frame is not None:
+        raise EOFError("the file ends in the middle of a frame")
 
 
 def unpacked(path: Path) -> Path:
@@ -61,45 +163,23 @@ def decode_lines(lines: Iterable[bytes], name: str) -> list[str]:
     for number, line in enumerate(lines, start=1):
         try:
             texts.append(decode(line))
-        except BadRecordError as fault:
-            raise DataError(f"{name}, line {number}: {fault}") from None
+        except BadRecordError as reason:
+            raise DataError(f"{name}, line {number}: {reason}") from None
     return texts
 
 
-def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut bytes that come in pieces into lines; see `raw_lines`."""
-    mark = codecs.BOM_UTF8  # at the start of the first line alone
-    begun: list[bytes] = []  # of the current line
-    for piece in pieces:
-        end, *others = piece.split(b"\n")
-        begun.append(end)
-        for other in others:
-            yield b"".join(begun).removeprefix(mark).removesuffix(b"\r")
-            mark, begun = b"", [other]
-    if last := b"".join(begun).removeprefix(mark):
-        yield last.removesuffix(b"\r")
+def members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
+    """Name and content of the files in a ``.tar.gz`` whose names are wanted, in its order; nothing is unpacked to disk.
 
-
-def _pieces(file: BinaryIO, packing: str) -> Iterator[bytes]:
-    """The unpacked bytes of a file."""
-    if packing == ".zst":
-        yield from _unpack_zst(file)
-        return
-    with gzip.open(file, "rb") if packing == ".gz" else file as opened:
-        while piece := opened.read(PIECE):
-            yield piece
-
-
-def _unpack_zst(file: BinaryIO) -> Iterator[bytes]:
-    """Unpack all frames. (The library's own stream reader takes a frame that is cut off for a whole one.)"""
-    unpacker = zstandard.ZstdDecompressor()
-    frame = None
-    while packed := file.read(PIECE):
-        while packed:
-            frame = frame or unpacker.decompressobj()
-            yield frame.decompress(packed)
-            packed = b""
-            if frame.eof:
-                packed, frame = frame.unused_data, None
-    if frame is not None:
-        raise EOFError("the file ends in the middle of a frame")
+    Raises:
+        DataError: the archive is missing or damaged. (Of one that is cut off between two members, members are lacking.)
+    """
+    try:
+        with tarfile.open(archive, "r|gz") as tar:
+            for member in tar:
+                if member.isreg() and wanted(member.name):
+                    yield member.name, tar.extractfile(member).read()
+    except FileNotFoundError:
+        raise DataError(f"{archive}: no such file") from None
+    except tarfile.TarError as error:
+        raise DataError(f"{archive}: the archive is cut off or damaged ({error}); fetch it again") from None

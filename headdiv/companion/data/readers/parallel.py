@@ -1,15 +1,39 @@
-"""Parallel text: two texts whose sentences belong together."""
+"""Readers of parallel text: plain lines, and TED talks as tagged text, XML test sets, and the archive of both.
+
+A language pair's archive (``de-en.tgz`` of 2014, from WIT³) holds ``de-en/train.tags.de-en.de`` and ``.en``,
+one sentence a line among lines about the talk, and test sets such as ``de-en/IWSLT14.TED.tst2010.de-en.de.xml``.
+What is kept of them is what the script does that published results go by: ``prepare-iwslt14.sh`` of fairseq,
+https://github.com/facebookresearch/fairseq/tree/main/examples/translation
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from itertools import product
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
 
-from headdiv.companion.data.readers.records import BadRecords, is_empty
+from headdiv.companion.data.readers.lines import (
+    BadRecordError,
+    BadRecords,
+    decode_lines,
+    is_empty,
+    members,
+    read_lines,
+    split_lines,
+    unpacked,
+)
 from headdiv.core.errors import DataError
 
+TAGS = "train.tags"
+SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")  # together the test set
+ONLY = {"TEDX.dev2012": {"de", "en"}}  # sets that one pair of languages alone has
+ABOUT = re.compile(r"\s*</?(?:doc|keywords|reviewer|speaker|talkid|translator|url)\b[^>]*>")  # begins such a line
+TITLE_TAGS = re.compile(r"</?(?:title|description)>")  # around text that is kept
 
-@dataclass(frozen=True)
-class TextSide:
+
+class TextSide(NamedTuple):
     """One side of a parallel text.
 
     Attributes:
@@ -24,23 +48,17 @@ class TextSide:
 
 
 def pair_sides(
-    source: TextSide,
-    target: TextSide,
-    bad_records: BadRecords,
-    *,
-    expected: int | None = None,
-    keep_empty: bool = False,
+    source: TextSide, target: TextSide, bad_records: BadRecords, keep_empty: bool = False
 ) -> list[tuple[str, str]]:
     """The pairs (source sentence, target sentence) of two texts.
 
     Args:
-        source: the text in the language to translate from; ``target``: that in the other.
+        source, target: the texts.
         bad_records: gets pairs with an empty sentence.
-        expected: how many pairs there must be; None takes any number.
         keep_empty: keep them instead.
 
     Raises:
-        DataError: the sides have unequal numbers of sentences or not the expected number, or a sentence has no letter.
+        DataError: the sides have unequal numbers of sentences, or a sentence is empty and records are read strictly.
     """
     shorter, longer = sorted((source, target), key=lambda side: len(side.sentences))
     count = len(shorter.sentences)
@@ -49,14 +67,95 @@ def pair_sides(
             f"{longer.name}, {longer.places[count]}: has no partner, {shorter.name} ends after {count:,} sentences; "
             "expected equally many"
         )
-    if expected not in (None, count):
-        raise DataError(f"{source.name} and {target.name}: found {count} pairs, expected {expected}")
-    pairs = list(zip(source.sentences, target.sentences, strict=True))
-    if keep_empty:
-        return pairs
-    for number, pair in enumerate(pairs):
-        for side, sentence in zip((source, target), pair, strict=True):
-            if is_empty(sentence):
-                bad_records.add(f"{side.name}, {side.places[number]}", "the sentence is empty")
-                break
-    return [pair for pair in pairs if not any(map(is_empty, pair))]
+    pairs = []
+    for number, pair in enumerate(zip(source.sentences, target.sentences, strict=True)):
+        side = source if is_empty(pair[0]) else target
+        with bad_records.at(f"{side.name}, {side.places[number]}"):
+            if not keep_empty and any(map(is_empty, pair)):
+                raise BadRecordError("the sentence is empty")
+            pairs.append(pair)
+    return pairs
+
+
+def read_side(path: Path | str) -> TextSide:
+    """Read one side of a parallel text in the form that its name says, packed or not.
+
+    ``*.xml`` is a TED test set, ``train.tags.*`` is tagged training text, all else has one sentence a line.
+
+    Raises:
+        DataError: the file cannot be read (see `read_lines`) or is not in its form.
+    """
+    return _parsed(read_lines(path), Path(path), str(path))
+
+
+def languages_of(archive: Path | str) -> set[str] | None:
+    """The languages in an archive's name: de and en of ``de-en.tgz``; None where it has none."""
+    match = re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})\.(?:tgz|tar\.gz)", Path(archive).name)
+    return set(match.groups()) if match else None
+
+
+def read_archive(archive: Path, source: str, target: str, split: str) -> list[tuple[TextSide, TextSide]]:
+    """Read the tagged training text ("train"), or else the five test sets of `SETS`, of one pair of languages.
+
+    The archive, in WIT³'s layout, serves both directions.
+
+    Returns:
+        (source side, target side) of every file, in order.
+
+    Raises:
+        DataError: the archive is missing or damaged; a member is missing or not in its form.
+    """
+    languages = (source, target)
+    if split == "train":
+        forms = ["{0}/train.tags.{0}.{1}"]
+    else:
+        sets = [name for name in SETS if ONLY.get(name, set(languages)) == set(languages)]
+        forms = [f"{{0}}/IWSLT14.{name}.{{0}}.{{1}}.xml" for name in sets]
+    pairs = (f"{source}-{target}", f"{target}-{source}")
+    wanted = {form.format(*names) for form in forms for names in product(pairs, languages)}
+    contents = {
+        _name_of_2014(name): content for name, content in members(archive, lambda name: _name_of_2014(name) in wanted)
+    }
+    pair = next((pair for pair in pairs if any(name.startswith(f"{pair}/") for name in contents)), pairs[0])
+    sides = []
+    for form, language in product(forms, languages):
+        name = form.format(pair, language)
+        if name not in contents:
+            raise DataError(f"{archive}: there is no member {name}, expected it in each language")
+        member = f"{archive}, {name}"
+        sides.append(_parsed(decode_lines(split_lines([contents[name]]), member), Path(name), member))
+    return list(zip(sides[::2], sides[1::2], strict=True))
+
+
+def _name_of_2014(name: str) -> str:
+    """A member's name as in the release of 2014."""
+    return re.sub(r"/IWSLT\d+\.", "/IWSLT14.", name.removeprefix("./"))
+
+
+def _parsed(lines: list[str], path: Path, name: str) -> TextSide:
+    if unpacked(path).suffix == ".xml":
+        return _from_xml(lines, name)
+    sentences = {f"line {number}": line for number, line in enumerate(lines, start=1)}
+    if path.name.startswith(f"{TAGS}."):  # without lines about the talk, and without tags of titles and descriptions
+        kept = {place: line for place, line in sentences.items() if not ABOUT.match(line)}
+        sentences = {place: TITLE_TAGS.sub("", line).strip() for place, line in kept.items()}
+    return TextSide(name, list(sentences.values()), list(sentences))
+
+
+def _from_xml(lines: list[str], name: str) -> TextSide:
+    """The text of every ``<seg>``, with the typographic apostrophe as the plain one."""
+    try:
+        root = ElementTree.fromstring("\n".join(lines))
+    except ElementTree.ParseError as error:
+        raise DataError(f"{name}: not valid XML ({error})") from None
+    sentences, places, doc = [], [], "?"
+    for element in root.iter():
+        if element.tag == "doc":
+            doc = element.get("docid", "?")
+        elif element.tag == "seg":
+            sentence = "".join(element.itertext()).replace("\n", " ").replace("’", "'")
+            sentences.append(sentence.strip())
+            places.append(f"doc {doc}, seg {element.get('id', '?')}")
+    if not sentences:
+        raise DataError(f"{name}: there is no <seg>, expected one for each sentence")
+    return TextSide(name, sentences, places)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-from headdiv.companion.data.readers import archives
-from headdiv.companion.data.readers.lines import raw_lines
-from headdiv.companion.data.readers.records import BadRecordError, BadRecords, Form, RecordText, decode, parse
+from headdiv.companion.data.readers.lines import (
+    BadRecordError,
+    BadRecords,
+    decode,
+    json_object,
+    members,
+    raw_lines,
+    text_of,
+)
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
@@ -19,23 +26,18 @@ BUTTONS = {
 SUFFIX = ".summary"
 
 
-class Article(Form):
+class Article(NamedTuple):
     """A document with its summary, and the id its data set gives it."""
 
-    id: RecordText
-    document: RecordText
-    summary: RecordText
+    id: str
+    document: str
+    summary: str
 
 
 def read_articles(path: Path | str, bad_records: BadRecords) -> list[Article]:
-    r"""Read articles from JSON lines ``{"id": …, "document": …, "summary": …}``, in the file's order.
+    """Read articles from JSON lines ``{"id": …, "document": …, "summary": …}``, in the file's order.
 
-    For line ends and packed files see `headdiv.companion.data.readers.lines`. Further keys are ignored.
-
-    Args:
-        path: the file.
-        bad_records: gets every line that is not a JSON object, that lacks a key or has a value that is not a usable
-            text, or whose id an earlier article has.
+    A line is a bad record where it is not such an object, or where an earlier article has its id.
 
     Raises:
         DataError: the file cannot be read, or a line cannot be used and records are read strictly.
@@ -43,9 +45,10 @@ def read_articles(path: Path | str, bad_records: BadRecords) -> list[Article]:
     articles: dict[str, Article] = {}
     for number, line in enumerate(raw_lines(Path(path)), start=1):
         with bad_records.at(f"{path}, line {number}"):
-            article = parse(Article, line)
+            record = json_object(line)
+            article = Article(*(text_of(record, key) for key in Article._fields))
             if article.id in articles:
-                raise BadRecordError("id given twice", repr(article.id))
+                raise BadRecordError("id given twice")
             articles[article.id] = article
     return list(articles.values())
 
@@ -62,8 +65,8 @@ def read_archive(archive: Path | str, split_file: Path | str, split: str, bad_re
         archive: the archive, a tar packed with gzip.
         split_file: ``XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json``, a JSON object of lists of ids.
         split: one of its keys: "train", "validation" or "test".
-        bad_records: gets every article that is not UTF-8, lacks a section or has it twice, or has an empty document
-            (some have nothing but `BUTTONS`) or summary; and every id that the archive lacks.
+        bad_records: gets every article that is not UTF-8, lacks a section, or has an empty document (some have nothing
+            but `BUTTONS`) or summary; and every id that the archive lacks.
 
     Returns:
         The articles, sorted by id, since the archive's order is arbitrary.
@@ -82,30 +85,28 @@ def read_archive(archive: Path | str, split_file: Path | str, split: str, bad_re
         return path.stem if path.suffix == SUFFIX else ""
 
     articles = []
-    for name, content in archives.members(Path(archive), lambda name: id_of(name) in missing):
+    for name, content in members(Path(archive), lambda name: id_of(name) in missing):
         missing.discard(id_of(name))
         with bad_records.at(f"{archive}, {name}"):
-            articles.append(_from_sections(id_of(name), content))
+            lines = [line.removesuffix("\r") for line in decode(content).split("\n")]
+            document, summary = (_section(lines, section) for section in ("RESTBODY", "FIRST-SENTENCE"))
+            articles.append(Article(id_of(name), document, summary))
     for id in sorted(missing):
-        bad_records.add(f"{archive}, {id}{SUFFIX}", "the archive lacks an article of the split")
-    return sorted(articles, key=lambda article: article.id)
-
-
-def _from_sections(id: str, content: bytes) -> Article:
-    lines = [line.removesuffix("\r") for line in decode(content).split("\n")]
-    document, summary = (_section(lines, name) for name in ("RESTBODY", "FIRST-SENTENCE"))
-    return parse(Article, {"id": id, "document": document, "summary": summary})
+        with bad_records.at(f"{archive}, {id}{SUFFIX}"):
+            raise BadRecordError("the archive lacks an article of the split")
+    return sorted(articles)
 
 
 def _section(lines: list[str], name: str) -> str:
+    """The text of a section, without buttons."""
     stripped = [line.strip() for line in lines]
     heading = f"[SN]{name}[SN]"
-    if stripped.count(heading) != 1:
-        raise BadRecordError(f"the section {heading} is {'given twice' if heading in stripped else 'missing'}")
+    if heading not in stripped:
+        raise BadRecordError(f"the section {heading} is missing")
     text = []
     for line in lines[stripped.index(heading) + 1 :]:
         if line.strip().startswith("[SN]") and line.strip().endswith("[SN]"):
             break
         if line.strip() and line not in BUTTONS:
             text.append(line)
-    return "\n".join(text).strip()
+    return text_of({name: "\n".join(text).strip()}, name)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headdiv.companion.data.readers.lines import BadRecordError
 from headdiv.companion.data.readers.squad import Answer
 from headdiv.companion.data.tokenization.words import tokenize
-from headdiv.core.errors import DataError
 
 SPLIT_DASH = "@-@"  # as Moses rules write a dash between letters or digits; an @ of the text is always a word alone
 
@@ -43,8 +43,8 @@ def tokenise_with_offsets(text: str, lowercase: bool = False) -> Tokens:
             rules recognise the end of a sentence inside a paragraph by the capital after it.
 
     Raises:
-        DataError: the text cannot be aligned to its words, since Moses rules change it: they drop control characters,
-            and turn the letters DOTMULTI into a dot. Callers name the record.
+        BadRecordError: the text cannot be aligned to its words, since Moses rules change it: they drop control
+            characters, and turn the letters DOTMULTI into a dot.
     """
     words = tokenize(text, "en")
     starts, ends = [], []
@@ -53,8 +53,7 @@ def tokenise_with_offsets(text: str, lowercase: bool = False) -> Tokens:
         surface = "-" if word == SPLIT_DASH else word
         start = _SPACE.match(text, position).end()
         if not text.startswith(surface, start):
-            found = text[start : start + 20]
-            raise DataError(f"the text cannot be aligned to its words: expected {word!r} next, found {found!r}")
+            raise BadRecordError("the text cannot be aligned to its words")
         position = start + len(surface)
         starts.append(start)
         ends.append(position)
@@ -71,13 +70,13 @@ def answer_to_tokens(tokens: Tokens, answer: Answer) -> tuple[int, int, bool]:
         start to the other's end is the answer's text; white space at an answer's border makes it inexact.
 
     Raises:
-        DataError: no word has a character of the answer. Callers name the record.
+        BadRecordError: no word has a character of the answer.
     """
     stop = answer.start + len(answer.text)
     first = int(np.searchsorted(tokens.ends, answer.start, side="right"))
     last = int(np.searchsorted(tokens.starts, stop, side="left")) - 1
     if first > last:
-        raise DataError(f"the answer {answer.text!r} at character {answer.start} has no word of the context in it")
+        raise BadRecordError("the answer has no word of the context in it")
     # the answer is in the context at its offset, so equal offsets are equal texts
     exact = bool(tokens.starts[first] == answer.start and tokens.ends[last] == stop)
     return first, last, exact

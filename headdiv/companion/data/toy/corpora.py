@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import zstandard
 
+from headdiv.companion.data.readers.squad import Answer, Question
 from headdiv.companion.data.readers.xsum import Article
 from headdiv.companion.data.toy import grammar
 from headdiv.companion.data.toy.grammar import Clause, Noun, NounPhrase, Sentence, english, english_phrase, lexicon
@@ -176,34 +177,27 @@ def _bare(clause: Clause) -> Clause:
     return replace(clause, subject=core(clause.subject), object=core(clause.object), that=that, **rest)
 
 
-def questions(train: int, valid: int, test: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Questions on contexts of three or four sentences, by split, as JSON objects of SQuAD v1.1.
+def questions(train: int, valid: int, test: int, seed: int) -> dict[str, list[Question]]:
+    """Questions on contexts of three or four sentences, by split.
 
     A context has up to three questions; a training question one gold answer, the others up to three.
     """
     draw = Draw(random.Random(seed), FEW)
     used: set[str] = set()
-    splits = {}
-    for name, size in {"test": test, "valid": valid, "train": train}.items():
-        paragraphs: list[dict[str, Any]] = []
-        number = 0
-        while number < size:
+    splits: dict[str, list[Question]] = {}
+    for split, size in {"test": test, "valid": valid, "train": train}.items():
+        splits[split] = made = []
+        while len(made) < size:
             drawn = draw.paragraph((20, 30), longest=9)
             context = " ".join(text for text, _ in drawn)
             asked = [(text, _gold(context, answer)) for text, answer in askable([tree for _, tree in drawn])]
-            asked = [(text, gold) for text, gold in asked if gold][: min(3, size - number)]
+            asked = [(text, golds) for text, golds in asked if golds][: min(3, size - len(made))]
             if context in used or not asked:
                 continue
             used.add(context)
-            golds = 1 if name == "train" else 3
-            qas = [
-                {"id": f"toy-{name}-{number + n}", "question": text, "answers": gold[:golds]}
-                for n, (text, gold) in enumerate(asked)
-            ]
-            number += len(qas)
-            paragraphs.append({"context": context, "qas": qas})
-        splits[name] = {"version": "1.1", "data": [{"title": f"Toy {name}", "paragraphs": paragraphs}]}
-    return {name: splits[name] for name in ("train", "valid", "test")}
+            for text, golds in asked:
+                made.append(Question(f"toy-{split}-{len(made)}", text, context, golds[: 1 if split == "train" else 3]))
+    return {split: splits[split] for split in ("train", "valid", "test")}
 
 
 def askable(context: Sequence[Sentence]) -> list[tuple[str, NounPhrase]]:
@@ -227,7 +221,7 @@ def askable(context: Sequence[Sentence]) -> list[tuple[str, NounPhrase]]:
     return found
 
 
-def _gold(context: str, answer: NounPhrase) -> list[dict[str, Any]]:
+def _gold(context: str, answer: NounPhrase) -> tuple[Answer, ...]:
     """The answer, and the same without its determiner; none if it occurs twice."""
     whole = english_phrase(answer)
     short = whole.split(" ", 1)[-1] if answer.determiner in ("the", "a", "my", "this") else whole
@@ -235,7 +229,7 @@ def _gold(context: str, answer: NounPhrase) -> list[dict[str, Any]]:
     spans = dict.fromkeys(
         (start + len(whole) - len(text), start + len(whole)) for start in starts for text in (whole, short)
     )
-    return [{"text": context[a:b], "answer_start": a} for a, b in spans] if len(starts) == 1 else []
+    return tuple(Answer(context[a:b], a) for a, b in spans) if len(starts) == 1 else ()
 
 
 def write_shards(folder: Path | str, documents: int, seed: int) -> None:

@@ -1,19 +1,21 @@
-"""The download of data sets, from a server on this machine and from the mirror."""
+"""The registry of data sets, and their download from a server on this machine and from the mirror."""
 
 import gzip
 import hashlib
 import http.server
 import random
+import re
 import threading
 from types import SimpleNamespace
 
 import pooch.core
 import pytest
+import yaml
 from faulty import data_set, fails
 
 from headdiv.companion.data import public_sets as registry
-from headdiv.companion.data.download import fetch
-from headdiv.companion.data.public_sets import DataSet
+from headdiv.companion.data.public_sets import DataSet, fetch, load_registry
+from headdiv.core.errors import ConfigError
 
 BODY = random.Random(5).randbytes(30_000)
 GOOD = hashlib.sha256(BODY).hexdigest()
@@ -138,7 +140,7 @@ def test_a_damaged_copy_in_the_mirror_is_named(server, copies, tmp_path, name, c
 
 
 def test_the_first_file_is_pinned_and_later_ones_must_match(server, copies, tmp_path, monkeypatch):
-    know(monkeypatch, url="https://127.0.0.1:9/a.gz", pin=True)
+    know(monkeypatch, url="https://127.0.0.1:9/a.gz")
     (copies / "a.gz").write_bytes(BODY)
     path, pin = fetch("toy", tmp_path) / "a.gz", tmp_path / "toy" / "a.gz.sha256"
     assert pin.read_text() == f"{GOOD}  a.gz\n"
@@ -149,3 +151,33 @@ def test_the_first_file_is_pinned_and_later_ones_must_match(server, copies, tmp_
         fetch("toy", tmp_path)
     pin.unlink()
     assert (fetch("toy", tmp_path) / "a.gz").read_bytes() == OTHER
+
+
+# ---- the registry
+
+
+def test_names_of_prepared_corpora_stay():
+    known = load_registry()
+    assert (
+        known["iwslt14"].files["de-en.tgz"].identity == "http://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz"
+    )
+    squad = known["squad"].files["dev-v1.1.json"]
+    assert squad.sha256 is not None
+    assert squad.identity == "3e85deb501d4e538b6bc56f786231552"
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "what"),
+    [
+        (lambda entry: entry.update(colour="red"), "toy.colour", "unknown key"),
+        (lambda entry: entry["files"]["a.gz"].update(url="ftp://x"), "toy.files.a.gz.url", "pattern"),
+        (lambda entry: entry["splits"]["train"]["files"].update(de="b"), "toy.splits.train", "not among the files"),
+    ],
+)
+def test_a_wrong_entry_is_refused_by_file_line_and_key(tmp_path, change, where, what):
+    content = data_set({"a.gz": {"url": "https://example.org/a.gz"}}, {"train": (2, {"en": "a.gz"})})
+    change(content)
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(yaml.safe_dump({"toy": content}))
+    with pytest.raises(ConfigError, match=rf"^{re.escape(str(wrong))}, line \d+: {re.escape(where)}.*{what}"):
+        load_registry(wrong)
