@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from faulty import exactly, put_pairs
+from faulty import exactly
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +13,7 @@ from headdiv.companion.data.corpora.seq2seq import flatten, load_translation, un
 from headdiv.companion.data.data_config import TranslationData
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.data.toy import corpora as toy
-from headdiv.companion.models.batching import END, SPECIALS
+from headdiv.companion.models.batching import SPECIALS
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError
 
@@ -65,26 +65,6 @@ def test_the_toy_has_one_direction(project):
             TASKS["translation"].check_data(TOY.model_copy(update={key: value}))
 
 
-# ---- one's own parallel text
-
-LINES = {
-    "train": [("A dog runs.", "Ein Hund rennt."), ("A dog sits.", "Ein Hund sitzt."), ("Two cats.", "Zwei Katzen.")],
-    "val": [("A dog.", "Ein Hund.")],
-    "test": [("A cat runs.", "Eine Katze rennt."), ("Two dogs.", "Zwei Hunde.")],
-}
-
-
-@pytest.fixture
-def mine(project):
-    """Makes the configuration of one's own files: by split, the lines of both languages."""
-
-    def config(splits=LINES, **options):
-        files = put_pairs(project.home, splits)
-        return TranslationData(**{"name": "mine", "files": files, "min_frequency": 1, "valid": "val"} | options)
-
-    return config
-
-
 # ---- frequencies alone
 
 
@@ -105,17 +85,6 @@ words = st.lists(st.integers(0, 6), min_size=1, max_size=40)
 def test_frequencies_alone_are_worth_what_is_written_out(train, held_out, more):
     found = unigram_nll(np.array(train), np.array(held_out), 7 + more)
     assert found == pytest.approx(literal_unigram_nll(train, held_out, 7 + more))
-
-
-def test_frequencies_of_a_corpus_count_the_end_of_every_target(mine):
-    corpus = load_translation(mine())
-    seen, held_out = (
-        [word for sentence in getattr(corpus, name).pairs.target for word in [*sentence.tolist(), END]]
-        for name in ("train", "valid")
-    )
-    expected = literal_unigram_nll(seen, held_out, len(corpus.target))
-    assert corpus.statistics["valid"]["unigram_nll"] == pytest.approx(expected)
-    assert "unigram_nll" not in corpus.statistics["train"]
 
 
 # ---- ragged arrays

@@ -13,7 +13,7 @@ from headdiv.companion.data.data_config import TranslationData
 from headdiv.companion.data.readers.parallel import SETS
 from headdiv.companion.models.batching import SPECIALS, UNKNOWN
 from headdiv.companion.tasks import TASKS
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import ConfigError
 from headdiv.core.files import checksum
 
 TASK = TASKS["translation"]
@@ -87,12 +87,6 @@ def test_what_is_kept_is_the_literal_choice(mine, lengths, most, ratio, every):
     assert corpus.statistics["train"]["cleaned_away"] == len(lengths) - len(kept)
     assert corpus.valid.text == [pairs[n] for i, n in enumerate(kept, start=1) if i % every == 0]
     assert sources_of(corpus, "train") == [pairs[n][0] for i, n in enumerate(kept, start=1) if i % every]
-
-
-def test_nothing_left_is_named(mine):
-    for options, split in (({"max_words": 1}, "train"), ({"valid_every": 11}, "valid")):
-        with pytest.raises(DataError, match=rf"^data\.{split}: no pair is left$"):
-            load_translation(mine(**options))
 
 
 # ---- several files, and forms by name

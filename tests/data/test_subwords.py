@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,6 +88,7 @@ print(merges)
 """
 
 
+@pytest.mark.slow
 def test_another_process_finds_the_same():
     """Ties are frequent in small texts, and the library's own order of last characters is random."""
     exec(PROGRAM, here := {})

@@ -49,6 +49,7 @@ def test_case_may_be_folded_after_the_rules():
 LINES = ["A well-known dog.", "Rock & roll <b>", "", "  ", *(f"The {n}-th man's hat, isn't it?" for n in range(40))]
 
 
+@pytest.mark.slow
 def test_all_processors_find_what_one_finds(monkeypatch):
     rules = {"lowercase": True, "split_dashes": False, "fold_late": True}
     monkeypatch.setattr(module, "PARALLEL", 2)
@@ -117,6 +118,7 @@ def test_a_corpus_of_spacys_words_is_scored_in_them(project):
     assert "spaCy tokens" in scores["bleu_tokens"]["signature"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("language", "size"), [("en", 9797), ("de", 18669)])
 def test_multi30k_has_the_vocabularies_that_the_homeostasis_paper_counts_with(mirror, language, size):
     lines = read_lines(mirror / "multi30k" / f"train.{language}.gz")
