@@ -162,31 +162,8 @@ def test_metrics_of_another_format_and_without_a_key_are_refused(project, conten
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "message"),
-    [
-        ("scores", "bleu", "scores.bleu: is missing"),
-        ("scores", "training_loss", "scores.training_loss: is missing"),
-        ("config.train", "tokens_per_batch", "config.train.tokens_per_batch: is missing"),
-        ("config.data", "name", "config.data.name: is missing"),
-    ],
-)
-def test_metrics_without_what_every_run_has_are_refused(section, key, message):
-    run = metrics("baseline", 1)
-    path = store.record(run, "p")
-    within = run
-    for name in section.split("."):
-        within = within[name]
-    del within[key]
-    write_json(path, run)
-    command = f"headdiv train {EXPERIMENT} baseline --seed 1 --profile p"
-    with exactly(f"{path}: {message}; `{command}` makes it anew"):
-        store.stored("p", EXPERIMENT)
-
-
-@pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"kind": "translatoin"}, "kind: unknown task 'translatoin'; did you mean 'translation'?"),
         ({"seed": 2}, "seed: found '2', expected '1', as in its path"),
         ({"variant": "direct-8"}, "variant: found 'direct-8', expected 'baseline', as in its path"),
         ({"task": "qa"}, "task: found 'qa', expected 'translation', as in its path"),

@@ -92,8 +92,8 @@ class Heads(Record):
     measures: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     def artifact(self, name: str) -> dict[str, Any]:
-        """An artifact by attention module; {} where the run has none."""
-        return (self.model_extra or {}).get(name, {})
+        """An artifact by attention module, "measures" included; {} where the run has none."""
+        return getattr(self, name, {})
 
 
 class SearchCost(Record):
