@@ -11,10 +11,9 @@ Needs the extra `plots`: matplotlib, which is imported with the first picture, a
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from torch import Tensor
@@ -28,21 +27,21 @@ from headdiv.nn.records import HeadRecord
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.colors import Normalize
     from matplotlib.image import AxesImage
 
-DIVERGING = "RdBu_r"  # colours of what has a middle
-SIGNED = ("cosine", "correlation")  # measures from −1 to 1
+DIVERGING, SEQUENTIAL = "RdBu_r", "Blues"  # colours of what has a middle, which is white, and of what starts at white
+SIGNED = ("cosine", "correlation", "importance")  # measures with a middle at 0
 MOST = 16  # heads up to which the cells of a map have their numbers in them
 SMALL = 7  # points, of a number in a cell
-RANGES = {"confidence": (0, 1), "cosine": (-1, 1), "correlation": (-1, 1), "cka": (0, 1), "js": (0, 1)}
 
 __all__ = [
     "attention_map",
-    "draw_cells",
+    "draw_map",
+    "draw_maps",
     "draw_pairs",
     "head_bars",
     "head_map",
-    "number_unit",
     "pruning_curve",
     "similarity_map",
     "write_numbers",
@@ -51,6 +50,8 @@ __all__ = [
 
 def head_map(frame: pd.DataFrame | pd.Series, measure: str | None = None, ax: Axes | None = None) -> Axes:
     """A measure of every head: a row for each attention module, a column for each head.
+
+    Of a measure with negative values, white is 0; of any other, the colours go from its lowest value to its highest.
 
     Args:
         frame: of `ModelHeads.table`, or another with module and head as its index; or one column of it.
@@ -66,21 +67,32 @@ def head_map(frame: pd.DataFrame | pd.Series, measure: str | None = None, ax: Ax
         raise DataError(f"measure: found {measure!r}, expected one of {', '.join(frame.columns)}")
     column = frame if frame.ndim == 1 else frame[measure]
     rows = column.unstack().reindex(column.index.get_level_values(0).unique())
-    measure = str(column.name)
-    ax = _axes(ax, 0.42 * rows.shape[1] + 2, 0.34 * len(rows) + 1)
-    image = draw_cells(ax, rows.to_numpy(float), signed=measure in SIGNED)
-    ax.set(yticks=range(len(rows)), yticklabels=rows.index)
-    ax.figure.colorbar(image, ax=ax, label=measure)
+    modules, heads = rows.shape
+    low, high = (0.0, 1.0) if column.isna().all() else (float(column.min()), float(column.max()))
+    largest = max(abs(low), abs(high)) or 1.0
+    signed = low < 0 or column.name in SIGNED
+    ax = _axes(ax, 0.42 * heads + 2, 0.34 * modules + 1)
+    limits = (-largest, largest) if signed else (low, high)
+    image = draw_map(ax, rows.to_numpy(float), limits, DIVERGING if signed else "viridis")
+    label, unit = str(column.name), 1.0 if largest >= 0.1 else 10.0 ** math.floor(math.log10(largest))
+    if heads <= MOST:
+        write_numbers(ax, image, unit, 2 if unit == 1 else 1)
+        label += "" if unit == 1 else f"\n(numbers in units of {unit:g})"
+    ax.set(xticks=range(1, heads + 1), yticks=range(1, modules + 1), yticklabels=rows.index, xlabel="head")
+    ax.figure.colorbar(image, ax=ax, label=label)
     return ax
 
 
 def similarity_map(
-    found: Iterable[HeadRecord] | Tensor, place: str | None = None, measure: str = "cka", ax: Axes | None = None
+    records: Iterable[HeadRecord] | Tensor | np.ndarray,
+    place: str | None = None,
+    measure: str = "cka",
+    ax: Axes | None = None,
 ) -> Axes:
     """How alike every two heads of an attention module are.
 
     Args:
-        found: records of forward passes, with weights; or the measure itself, (H, H).
+        records: of forward passes, with weights; or the measure itself, (H, H).
         place: the module ("encoder 1"); not needed where there is one.
         measure: cosine, l2, correlation or cka of two heads' outputs, or js of their weights: see `HeadComparison`.
         ax: to draw into.
@@ -90,19 +102,20 @@ def similarity_map(
     """
     if measure not in BY_PAIR:
         raise DataError(f"measure: found {measure!r}, expected one of {', '.join(BY_PAIR)}")
-    if not isinstance(found, Tensor | np.ndarray):
-        records = [record for record in found if place in (None, record.spec.name)]
-        if len(there := {record.spec.name for record in records}) != 1:
-            raise DataError(f"place: found {place!r}, which is not one module ({', '.join(sorted(there)) or 'none'})")
-        for record in records:
+    if isinstance(records, Tensor | np.ndarray):
+        pairs = records
+    else:
+        chosen = [record for record in records if place in (None, record.spec.name)]
+        if len(places := {record.spec.name for record in chosen}) != 1:
+            raise DataError(f"place: found {place!r}, which is not one module ({', '.join(sorted(places)) or 'none'})")
+        for record in chosen:
             _must_have_weights(record)
-        ((_, measured),) = compare_heads(Observed([record], {}) for record in records)
-        found = getattr(measured, measure)
-    cells = np.asarray(found.detach().cpu() if isinstance(found, Tensor) else found, dtype=float)
-    H = len(cells)
-    ax = _axes(ax, 0.42 * H + 2, 0.42 * H + 1)
-    image = draw_pairs(ax, cells, *RANGES.get(measure, (0, float(cells.max()))))
-    ax.figure.colorbar(image, ax=ax, label=measure)
+        ((_, comparison),) = compare_heads(Observed([record], {}) for record in chosen)
+        pairs = getattr(comparison, measure)
+    cells = np.asarray(pairs.detach().cpu() if isinstance(pairs, Tensor) else pairs, dtype=float)  # (H, H)
+    ax = _axes(ax, 0.42 * len(cells) + 2, 0.42 * len(cells) + 1)
+    low, high = (-1 if measure in SIGNED else 0), (float(cells.max()) if measure == "l2" else 1)
+    ax.figure.colorbar(draw_pairs(ax, cells, low, high), ax=ax, label=measure)
     return ax
 
 
@@ -119,26 +132,29 @@ def attention_map(
         record: with weights; or the weights as a table, rows and columns named by the tokens.
         head: from 1.
         sentence: of the batch, from 0.
-        tokens: of the sentence, as text, without padding; two lists where queries and keys are of two sentences.
+        tokens: of the sentence, as text, without padding; a tuple of two where queries and keys are of two sentences.
         ax: to draw into.
 
     Raises:
-        DataError: there are no weights, no such head or sentence, another number of tokens, or no text.
+        DataError: there are no weights, no such head or sentence, or another number of tokens.
     """
     if isinstance(record, HeadRecord):
-        weights, queries, keys = _weights(record, head, sentence)
-        names = (range(1, queries + 1), range(1, keys + 1)) if tokens is None else _two_lists(tokens)
-        if (found := tuple(map(len, names))) != (queries, keys):
-            raise DataError(f"tokens: found {found[0]} and {found[1]}, expected {queries} queries and {keys} keys")
+        weights = _weights(record, head, sentence)
+        if tokens is None:
+            queries, keys = (range(1, length + 1) for length in weights.shape)
+        else:
+            queries, keys = tokens if isinstance(tokens, tuple) else (tokens, tokens)
+        if (len(queries), len(keys)) != weights.shape:
+            N, S = weights.shape
+            raise DataError(f"tokens: found {len(queries)} and {len(keys)}, expected {N} queries and {S} keys")
     else:
-        weights, names = record.to_numpy(float), (record.index, record.columns)
+        weights, queries, keys = record.to_numpy(float), record.index, record.columns
     ax = _axes(ax, 0.3 * weights.shape[1] + 2, 0.3 * weights.shape[0] + 1)
-    image = ax.imshow(weights, cmap="Blues", vmin=0, vmax=1)
-    for axis, each in ((ax.yaxis, names[0]), (ax.xaxis, names[1])):
-        axis.set_ticks(range(len(each)), labels=[str(one) for one in each])
+    image = draw_map(ax, weights, (0, 1), SEQUENTIAL)
+    for axis, names in ((ax.yaxis, queries), (ax.xaxis, keys)):
+        axis.set_ticks(range(1, len(names) + 1), labels=list(map(str, names)))
     ax.tick_params(axis="x", rotation=90)
-    bare(ax)
-    ax.set(xlabel="key", ylabel="query")
+    ax.set(xlabel="key", ylabel="query", aspect="equal")
     ax.figure.colorbar(image, ax=ax, label="attention weight")
     return ax
 
@@ -182,55 +198,71 @@ def pruning_curve(
     return ax
 
 
-# ---- into given axes
+# ---- matrices into given axes, for all maps of this module and of the companion
 
 
-def draw_cells(ax: Axes, cells: np.ndarray, signed: bool = False) -> AxesImage:
-    """(rows, H) numbers of heads as colours, and as numbers where they are not too many; NaN where there is no head.
+def draw_map(
+    ax: Axes, cells: np.ndarray, limits: tuple[float, float] | Normalize, colours: str = DIVERGING
+) -> AxesImage:
+    """(rows, columns) numbers as colours, the first row at the top, both counted from 1; NaN and masked have none.
 
-    Args:
-        ax: to draw into.
-        cells: the numbers.
-        signed: whether they have a middle at 0.
+    ``limits``: of the colours; with `DIVERGING` their middle is white.
     """
-    numbers = cells[np.isfinite(cells)]  # a module's only head is like no other
-    low, high = (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 1.0)
-    unit = number_unit(low, high)
-    if signed:
-        high = max(abs(low), abs(high)) or 1.0
-        low = -high
-    heads = cells.shape[1]
-    image = ax.imshow(cells, cmap=DIVERGING if signed else "viridis", vmin=low, vmax=high, aspect="auto")
-    if heads <= MOST:
-        write_numbers(ax, image, unit, 2 if unit == 1 else 1)
-    ax.set(xticks=range(heads), xticklabels=range(1, heads + 1), xlabel="head")
+    rows, columns = cells.shape
+    look = {"vmin": limits[0], "vmax": limits[1]} if isinstance(limits, tuple) else {"norm": limits}
+    image = ax.imshow(cells, cmap=colours, aspect="auto", extent=(0.5, columns + 0.5, rows + 0.5, 0.5), **look)
     bare(ax)
     return image
 
 
-def number_unit(low: float, high: float) -> float:
-    """What numbers in cells are divided by: 1, or a power of ten where the largest is below 0.1."""
-    largest = max(abs(low), abs(high)) or 1.0
-    return 1 if largest >= 0.1 else 10.0 ** math.floor(math.log10(largest))
-
-
 def draw_pairs(ax: Axes, cells: np.ndarray, low: float = 0, high: float = 1) -> AxesImage:
-    """(H, H) similarities of heads, which are counted from 1."""
-    H = len(cells)
-    look = {"cmap": DIVERGING if low < 0 else "Blues", "vmin": low, "vmax": high}
-    image = ax.imshow(cells, extent=(0.5, H + 0.5, H + 0.5, 0.5), **look)
-    ax.set(xticks=range(1, H + 1), yticks=range(1, H + 1), xlabel="head", ylabel="head")
+    """(H, H) similarities of heads."""
+    image = draw_map(ax, cells, (low, high), DIVERGING if low < 0 else SEQUENTIAL)
+    numbers = range(1, len(cells) + 1)
+    ax.set(xticks=numbers, yticks=numbers, xlabel="head", ylabel="head", aspect="equal")
+    return image
+
+
+def draw_maps(
+    axes: np.ndarray, rows: Sequence[Mapping[str, np.ndarray | None]], limit: float, x: str, y: Sequence[str]
+) -> AxesImage:
+    """A grid of maps that share their colours, from -limit to limit: a row of panels by title; None is a gap.
+
+    Args:
+        axes: (rows, columns); those beyond a row's panels stay empty.
+        rows: panels by their titles.
+        limit: of the colours.
+        x: label of the lowest row's horizontal axes.
+        y: label of each row.
+
+    Returns:
+        One of the images, for a colour bar.
+    """
+    for line, panels, label in zip(axes, rows, y, strict=True):
+        for ax in line[len(panels) :]:
+            ax.set_axis_off()
+        for ax, (title, cells) in zip(line, panels.items(), strict=False):
+            if cells is None:
+                ax.set_axis_off()
+                continue
+            image = draw_map(ax, cells, (-limit, limit))
+            ax.set_title(title, fontsize=SMALL + 1)
+            ax.set_xlabel(x, fontsize=SMALL + 1)
+            ax.tick_params(labelsize=SMALL)
+        line[0].set_ylabel(label, fontsize=SMALL + 1)
     return image
 
 
 def write_numbers(ax: Axes, image: AxesImage, unit: float = 1.0, digits: int = 2) -> None:
     """Every number of an image in its cell, divided by ``unit``, in black or white, whichever can be read there."""
     values = image.get_array()
+    left, _, _, top = image.get_extent()
     red, green, blue, _ = np.moveaxis(image.cmap(image.norm(values)), -1, 0)
     dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
     for (row, column), value in np.ma.ndenumerate(values):  # all but NaN
         look = {"fontsize": SMALL, "color": "white" if dark[row, column] else "0.15"}
-        ax.text(column, row, f"{value / unit:.{digits}f}".replace("-", "−"), ha="center", va="center", **look)
+        text = f"{value / unit:.{digits}f}".replace("-", "−")
+        ax.text(left + 0.5 + column, top + 0.5 + row, text, ha="center", va="center", **look)
 
 
 def bare(ax: Axes) -> None:
@@ -249,31 +281,17 @@ def _axes(ax: Axes | None, width: float, height: float) -> Axes:
     return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def _weights(record: HeadRecord, head: int, sentence: int) -> tuple[np.ndarray, int, int]:
-    """Of one head and sentence, (N, S), and these numbers."""
+def _weights(record: HeadRecord, head: int, sentence: int) -> np.ndarray:
+    """Of one head and sentence: (N, S)."""
     _must_have_weights(record)
-    found = record.padded()
-    B, H = found.weights.shape[:2]
+    padded = record.padded()
+    B, H = padded.weights.shape[:2]
     if not (1 <= head <= H and 0 <= sentence < B):
         raise DataError(
             f"{record.spec.name}: found head {head} of sentence {sentence}, expected 1 to {H} of 0 to {B - 1}"
         )
-    N, S = int(found.queries[sentence].sum()), int(found.keys[sentence].sum())
-    return found.weights[sentence, head - 1, :N, :S].detach().float().cpu().numpy(), N, S
-
-
-def _two_lists(tokens: Any) -> tuple[list[str], list[str]]:
-    """Of the queries and of the keys, from one list of both or two."""
-    given = tokens.tolist() if isinstance(tokens, Tensor | np.ndarray) else list(tokens)
-    two = len(given) == 2 and all(isinstance(each, Iterable) and not isinstance(each, str) for each in given)
-    lists = [list(each) for each in given] if two else [given]
-    for one in itertools.chain(*lists):
-        if not isinstance(one, str):
-            raise DataError(
-                f"tokens: found {one!r:.80}, expected text, as tokenizer.convert_ids_to_tokens gives it: a list of the "
-                "sentence's tokens, or two lists, of queries and keys"
-            )
-    return lists[0], lists[-1]
+    N, S = int(padded.queries[sentence].sum()), int(padded.keys[sentence].sum())
+    return padded.weights[sentence, head - 1, :N, :S].detach().float().cpu().numpy()
 
 
 def _must_have_weights(record: HeadRecord) -> None:

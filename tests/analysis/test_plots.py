@@ -61,6 +61,10 @@ def test_a_measure_of_every_head_is_a_row_for_each_module():
     _, given = pyplot.subplots()
     assert plots.head_map(frame["cosine"], ax=given) is given
     assert given.images[0].norm.vmin == -given.images[0].norm.vmax  # signed
+    change = plots.head_map(frame["entropy"].rename("loss change") - 1e-3 - frame["entropy"].mean()).images[0]
+    assert change.norm.vmin == -change.norm.vmax  # so is what has negative values
+    assert change.cmap.name == plots.DIVERGING
+    assert "units of 0.001" in plots.head_map(0.001 + 0 * frame["entropy"]).figure.axes[-1].get_ylabel()
     with pytest.raises(DataError, match=r"measure: found 'bogus', expected one of confidence, entropy"):
         plots.head_map(frame, "bogus")
 
@@ -98,9 +102,8 @@ def test_an_attention_map_is_of_one_sentence_without_padding(records):
     assert (texts(ax.yaxis), texts(ax.xaxis)) == (["q"], ["k", "l"])
     with pytest.raises(DataError, match="tokens: found 2 and 2, expected 3 queries and 3 keys"):
         plots.attention_map(records[0], sentence=1, tokens=["a", "b"])
-    for ids in ([7, 8, 9], torch.tensor([7, 8, 9]), [7, 8], torch.zeros(1, 3).long(), [None, ["a", "b", "c"]]):
-        with pytest.raises(DataError, match=r"tokens: found .*, expected text, as tokenizer"):
-            plots.attention_map(records[0], sentence=1, tokens=ids)
+    ax = plots.attention_map(records[0], tokens=(list("abcde"), list("vwxyz")))
+    assert (texts(ax.yaxis), texts(ax.xaxis)) == (list("abcde"), list("vwxyz"))
     with pytest.raises(DataError, match="found head 5 of sentence 0, expected 1 to 4 of 0 to 1"):
         plots.attention_map(records[0], head=5)
 

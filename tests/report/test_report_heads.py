@@ -126,10 +126,10 @@ def test_alphas_are_drawn_as_their_difference_from_the_identity():
     put(*runs, headed("alphas-plain", 1))
     figure = figures.draw("mhr_figure4", "p")
     alphas = runs[0]["heads"]["alphas"]
-    drawn = [np.array(ax.collections[0].get_array()) for ax in figure.axes[:9]]
+    drawn = [np.array(ax.images[0].get_array()) for ax in figure.axes[:9]]
     for array, module in zip(drawn, alphas.values(), strict=True):
         assert np.allclose(array, np.array(module["alphas"]) - np.eye(4))
-    assert {ax.collections[0].get_clim() for ax in figure.axes[:9]} == {(-np.abs(drawn).max(), np.abs(drawn).max())}
+    assert {ax.images[0].get_clim() for ax in figure.axes[:9]} == {(-np.abs(drawn).max(), np.abs(drawn).max())}
     norm = np.linalg.norm(alphas["encoder 1"]["alphas"], "nuc")
     share = heads.skew_share(np.array(alphas["encoder 1"]["alphas"]))
     assert figure.axes[0].get_title() == f"layer 1: ‖A‖∗ = {norm:.2f}\nskew share {share:.2f}"
@@ -143,7 +143,7 @@ def test_alphas_that_never_moved_are_white_and_missing_modules_have_no_panel():
     put(run)
     panels = figures.draw("mhr_figure3", "p").axes[:9]
     assert [ax.axison for ax in panels] == [True, False, False] + [True] * 6
-    assert panels[0].collections[0].get_clim() == (-1, 1)
+    assert panels[0].images[0].get_clim() == (-1, 1)
     assert panels[0].get_title().endswith("skew share –")
 
 
@@ -362,7 +362,7 @@ def test_a_table_that_cannot_be_made_says_why(variant, seed, message):
 
 def heat(ax):
     """The numbers of a heat map."""
-    return ax.collections[0].get_array().reshape(-1, ax.get_xlim()[1].astype(int)).data
+    return ax.images[0].get_array().data
 
 
 def test_load_importance_and_entropy_of_every_router_are_drawn():

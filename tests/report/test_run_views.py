@@ -13,7 +13,6 @@ from headdiv.companion.experiments.profiles import run_config
 from headdiv.companion.experiments.running import load_run, train
 from headdiv.companion.models.transformer import count_parameters
 from headdiv.companion.report import run_views
-from headdiv.companion.report.method_pictures import pictures_of
 from headdiv.companion.tasks import TASKS
 
 METHODS = {
@@ -43,7 +42,7 @@ def test_a_method_shows_what_it_is_about(project, variant):
     run = train(run_config("tiny", EXPERIMENT, variant, 1))
     metrics = evaluate(run)
     history = [point.get("method", {}) for point in run.record["curve"]]
-    pictures = pictures_of(metrics["heads"], history)
+    pictures = run_views.pictures_of(metrics["heads"], history)
     assert [picture.kind for picture in pictures] == kinds
     for number, picture in enumerate(pictures):
         assert isinstance(run_views.show_method(run, metrics, number), Image)
@@ -56,14 +55,14 @@ def test_swapped_heads_are_marked_before_their_epoch():
     heads = {"swaps": [{"kind": "encoder", "one": [1, 1], "other": [1, 3]}], "back": False}
     returned = heads | {"back": True}
     measures = {f"encoder {layer}": {"cosine": [[1.0] * 4] * 4} for layer in (1, 2)}
-    (picture,) = pictures_of({"measures": measures}, [heads, {}, {"rotation": returned}])
+    (picture,) = run_views.pictures_of({"measures": measures}, [heads, {}, {"rotation": returned}])
     assert picture.panels["encoder"][:, [0, 1, 2, 3]].T.tolist() == [
         [0] * 8, [1, 0, 1, *[0] * 5], [0] * 8, [-1, 0, -1, *[0] * 5]
     ]  # fmt: skip
 
 
 def test_alphas_that_did_not_move_are_white():
-    (picture,) = pictures_of({"alphas": {"cross 1": {"alphas": [[1.0, 0.0], [0.0, 1.0]]}}}, [])
+    (picture,) = run_views.pictures_of({"alphas": {"cross 1": {"alphas": [[1.0, 0.0], [0.0, 1.0]]}}}, [])
     assert picture.limit == 1.0  # of 0 both ends of the colours, and all values, are one colour
     assert not picture.panels["cross 1"].any()
 

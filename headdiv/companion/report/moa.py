@@ -19,11 +19,11 @@ from headdiv.companion.report.plotting import (
     SMALL,
     add_colour_bar,
     add_title,
-    draw_matrix,
     new_figure,
     runs_of_figure,
 )
 from headdiv.core.errors import DataError
+from headdiv.plots import draw_map
 
 EXPERTS = 3  # of a module whose words are drawn
 COLUMNS = 3  # of modules, where all are of one kind
@@ -140,19 +140,16 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
     norm = TwoSlopeNorm(1.0, LEAST, top)
     for row, (variant, modules) in zip(axes, routers.items(), strict=True):
         for ax, matrix in zip(row, shares[variant], strict=False):
-            draw_matrix(ax, matrix, norm, edgecolors="white", linewidth=0.3)
-            ax.set_xticks([0.5, matrix.shape[1] - 0.5], [1, matrix.shape[1]], rotation=0)
-            ax.tick_params(length=0, labelsize=SMALL)
-        row[0].set_yticks(
-            np.arange(len(modules)) + 0.5, [place_name(place) for place in modules], rotation=0, fontsize=SMALL
-        )
+            image = draw_map(ax, matrix, norm)
+            ax.set(xticks=[1, matrix.shape[1]], yticks=[])
+            ax.tick_params(labelsize=SMALL)
+        row[0].set_yticks(range(1, len(modules) + 1), map(place_name, modules), fontsize=SMALL)
         row[0].set_title(labels[variant], loc="left", fontsize=MEDIUM, fontweight="bold")
         _draw_entropies(row[2], list(modules.values()))
     names = ("experts, by their load", "experts, by their importance", "entropy of the router (nats)")
     for ax, name in zip(axes[-1], names, strict=True):
         ax.set_xlabel(name, fontsize=SMALL)
     label = "an expert's share of the choices, and of the gates, times E: 1 is an even share"
-    image = axes[0][0].collections[0]
     bar = add_colour_bar(drawn, image, axes[:, :2], label, location="bottom", shrink=0.5, aspect=40, pad=0.02)
     ticks = [LEAST, 0.5, 1.0, (1 + top) / 2, top]
     bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])

@@ -14,7 +14,7 @@ from torch import nn
 from headdiv.companion.data.readers.lines import read_lines
 from headdiv.companion.report.plotting import STYLE
 from headdiv.core.errors import DataError
-from headdiv.plots import MOST, head_map, number_unit
+from headdiv.plots import head_map
 from headdiv.pretrained.attached import transformers
 from headdiv.pretrained.measures import Arguments, attach, head_table
 from headdiv.pretrained.saved import load
@@ -77,9 +77,6 @@ def write_model_heads(table: pd.DataFrame, folder: Path) -> Path:
         if column.notna().any():
             with matplotlib.rc_context(STYLE):
                 figure = Figure(figsize=(0.42 * heads + 2, 0.34 * modules + 1), layout="constrained")
-                ax = head_map(column, ax=figure.subplots())
-                unit = number_unit(column.min(), column.max())
-                if unit != 1 and heads <= MOST:
-                    ax.set_title(f"numbers in units of {unit:g}")
+                head_map(column, ax=figure.subplots())
                 figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
     return folder / "heads.csv"

@@ -11,9 +11,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import QuadMesh
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -22,7 +20,6 @@ from headdiv.companion.analysis.statistics import Interval
 from headdiv.companion.report.figure_kinds import FigureEntry
 from headdiv.companion.report.groups import Groups, chosen
 from headdiv.companion.report.verdicts import AS_GOOD, BETTER, NOT_JUDGED, NOT_YET, UNDECIDED, WORSE
-from headdiv.plots import DIVERGING
 
 SMALL, MEDIUM, LARGE = 8, 9, 10  # points; MEDIUM is the style's
 LETTERS = 13  # of a title, an inch
@@ -98,16 +95,6 @@ def add_colour_bar(figure: Figure, image: ScalarMappable, axes: np.ndarray, labe
     bar.set_label(label, fontsize=SMALL)
     bar.outline.set_visible(False)
     return bar
-
-
-def draw_matrix(ax: Axes, matrix: np.ndarray, norm: Normalize, **options: Any) -> QuadMesh:
-    """A heat map of (rows, columns) with the first row at the top; ``norm`` has its middle where nothing is to see.
-
-    Cell (i, j) spans j to j + 1 and i to i + 1; ``options`` of `Axes.pcolormesh`.
-    """
-    ax.spines[:].set_visible(False)
-    ax.set(xticks=[], yticks=[], ylim=(len(matrix), 0))
-    return ax.pcolormesh(matrix, norm=norm, cmap=DIVERGING, **options)
 
 
 def add_grid(ax: Axes, axis: str = "both") -> None:
