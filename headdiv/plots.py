@@ -74,12 +74,13 @@ def head_map(frame: pd.DataFrame | pd.Series, measure: str | None = None, ax: Ax
     ax = _axes(ax, 0.42 * heads + 2, 0.34 * modules + 1)
     limits = (-largest, largest) if signed else (low, high)
     image = draw_map(ax, rows.to_numpy(float), limits, DIVERGING if signed else "viridis")
-    label, unit = str(column.name), 1.0 if largest >= 0.1 else 10.0 ** math.floor(math.log10(largest))
     if heads <= MOST:
+        unit = 1.0 if largest >= 0.1 else 10.0 ** math.floor(math.log10(largest))
         write_numbers(ax, image, unit, 2 if unit == 1 else 1)
-        label += "" if unit == 1 else f"\n(numbers in units of {unit:g})"
+        if unit != 1:
+            ax.set_title(f"numbers in units of {unit:g}", fontsize=SMALL + 1)
     ax.set(xticks=range(1, heads + 1), yticks=range(1, modules + 1), yticklabels=rows.index, xlabel="head")
-    ax.figure.colorbar(image, ax=ax, label=label)
+    ax.figure.colorbar(image, ax=ax, label=column.name)
     return ax
 
 

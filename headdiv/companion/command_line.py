@@ -228,7 +228,7 @@ def figure(name: str, paths: tuple[Path, ...], profile: str, options: tuple[tupl
     from headdiv.companion.experiments.profiles import Runs
     from headdiv.companion.report.figures import figure_entry, write_figure
 
-    for experiment in figure_entry(name, profile).experiments_in(Runs(profile).experiments()):
+    for experiment in figure_entry(name, profile).experiments_in(Runs(profile)):
         refuse_outdated(profile, experiment)
     write_figure(name, profile, *paths, **dict(options))
 

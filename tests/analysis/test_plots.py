@@ -64,7 +64,7 @@ def test_a_measure_of_every_head_is_a_row_for_each_module():
     change = plots.head_map(frame["entropy"].rename("loss change") - 1e-3 - frame["entropy"].mean()).images[0]
     assert change.norm.vmin == -change.norm.vmax  # so is what has negative values
     assert change.cmap.name == plots.DIVERGING
-    assert "units of 0.001" in plots.head_map(0.001 + 0 * frame["entropy"]).figure.axes[-1].get_ylabel()
+    assert "units of 0.001" in plots.head_map(0.001 + 0 * frame["entropy"]).get_title()
     with pytest.raises(DataError, match=r"measure: found 'bogus', expected one of confidence, entropy"):
         plots.head_map(frame, "bogus")
 

@@ -167,7 +167,7 @@ def test_what_a_paper_names_is_there(name):
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_figure_has_what_its_kind_needs(name):
     for entry in figures_of_paper(name).values():
-        check(entry.kind.Options, entry.options)
+        check(entry.Options, entry.options)
         assert entry.caption  # whose braces the figure's options fill
 
 

@@ -79,7 +79,7 @@ def headed_too(recorded, project):
     [
         name
         for name, it in figures.known_figures().items()
-        if not it.kind.of_importance and not name.endswith("heads_by_epoch")
+        if not it.of_importance and not name.endswith("heads_by_epoch")
     ],
 )
 def test_every_figure_is_readable_and_names_its_data(headed_too, name):
@@ -208,9 +208,9 @@ def test_the_example_of_contributing_is_a_figure(recorded, project, monkeypatch)
     assert entry.caption.startswith("BLEU on the test set against the validation loss, a point for each run.")
     with pytest.raises(ConfigError, match="has no docstring, expected its caption"):
         companion.add_figure("deacon/translation")(lambda profile, figure: None)
-    entry.kind.draw.__name__ = "figure6"
+    entry.draw.__name__ = "figure6"
     with pytest.raises(ConfigError, match="'deacon_figure6' is taken"):
-        companion.add_figure("deacon/translation")(entry.kind.draw)
+        companion.add_figure("deacon/translation")(entry.draw)
 
 
 # ---- curves

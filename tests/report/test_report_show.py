@@ -61,7 +61,7 @@ def test_what_a_drawing_lacks_is_a_line(project):
     write_profile(project, "unmoved", "mhr/translation")
     put(headed("baseline", 1), profile="unmoved")
     line = show.show_figure("mhr_swaps", "unmoved").data
-    assert re.fullmatch(r"\*\S+ needs a run of .* among the stored runs of profile unmoved\*", line)
+    assert re.fullmatch(r"\*\S+ needs manual or .* among the stored runs of profile unmoved\*", line)
 
 
 def trained(steps, run):

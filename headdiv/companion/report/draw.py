@@ -40,8 +40,8 @@ def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
         paper = experiment.partition("/")[0]
         tables[table.replace("/", "_")] = Product(paper, known.of_one_model(experiment), caption, reads)
     for name, entry in figures_of(known).items():
-        reads = (IMPORTANCE,) if entry.kind.of_importance else ()
-        shown = [one for one in entry.experiments_in(known.experiments()) if not reads or one in pruned]
+        reads = (IMPORTANCE,) if entry.of_importance else ()
+        shown = [one for one in entry.experiments_in(known) if not reads or one in pruned]
         shown = list(dict.fromkeys(one for experiment in shown for one in known.of_one_model(experiment)))
         figures[name] = Product(entry.paper, shown, entry.caption, reads)
     return tables, figures

@@ -23,17 +23,17 @@ from headdiv.companion.report import (  # noqa: F401 (each adds its kinds)
     curves,
     differences,
     diversity,
+    head_history,
     heads,
     homeostasis,
     moa,
     pruning,
-    swaps,
 )
-from headdiv.companion.report.figure_kinds import KINDS, DrawFigure, FigureEntry, FigureKind
+from headdiv.companion.report.figure_kinds import KINDS, DrawFigure, FigureEntry
 from headdiv.companion.report.groups import labels_of
 from headdiv.companion.report.plotting import STYLE, add_title
 from headdiv.companion.tasks import TASKS
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import ConfigError, DataError, NotStoredError
 from headdiv.core.files import replacing
 from headdiv.core.settings import check, nearest
 
@@ -65,12 +65,12 @@ def add_figure(
     def added(draw: DrawFigure) -> DrawFigure:
         name = f"{experiment.partition('/')[0]}_{draw.__name__}"
         taken = known_figures().get(name)
-        if taken is not None and taken.kind.draw.__module__ != draw.__module__:
+        if taken is not None and taken.draw.__module__ != draw.__module__:
             raise ConfigError(f"add_figure: the name {name!r} is taken by another figure")
         if not (caption := " ".join((draw.__doc__ or "").split())):
             raise ConfigError(f"add_figure: {name!r} has no docstring, expected its caption")
         called = label or draw.__name__.replace("_", " ")
-        _own[name] = FigureEntry(name, FigureKind(draw), experiment, caption, called, variants, against)
+        _own[name] = FigureEntry(name, draw, experiment, caption, called, variants, against)
         return draw
 
     return added
@@ -86,18 +86,27 @@ def figures_of_paper(name: str) -> dict[str, FigureEntry]:
     for task, content in paper.tasks.items():
         for ending, kind in OF_EVERY_TASK.items():
             caption = KINDS[kind].caption or TASKS[content.kind or task].curves_caption
-            entries.append(FigureEntry(f"{name}_{task}_{ending}", KINDS[kind], f"{name}/{task}", caption))
+            figure = f"{name}_{task}_{ending}"
+            entries.append(replace(KINDS[kind], name=figure, experiment=f"{name}/{task}", caption=caption))
         entries += [_entry(name, key, figure) for key, figure in paper.figures.items() if figure.task == task]
     return {entry.name: entry for entry in (*entries, *_own.values()) if entry.paper == name}
 
 
 def _entry(paper: str, name: str, figure: PaperFigure) -> FigureEntry:
-    name, beside = f"{paper}_{name}", tuple(f"{paper}/{task}" for task in figure.beside)
+    beside = tuple(f"{paper}/{task}" for task in figure.beside)
     larger = f"; {' and '.join(beside)} where the profile has them" if beside else ""
     kind = KINDS[figure.kind]
-    caption = figure.caption or kind.caption.format(label=figure.label, and_larger=larger, **figure.options)
-    needs = (figure.variants, figure.against, beside, figure.options)
-    return FigureEntry(name, kind, f"{paper}/{figure.task}", caption, figure.label or name, *needs)
+    return replace(
+        kind,
+        name=f"{paper}_{name}",
+        experiment=f"{paper}/{figure.task}",
+        caption=figure.caption or kind.caption.format(label=figure.label, and_larger=larger, **figure.options),
+        label=figure.label or f"{paper}_{name}",
+        variants=figure.variants,
+        against=figure.against,
+        beside=beside,
+        options=figure.options,
+    )
 
 
 def known_figures() -> dict[str, FigureEntry]:
@@ -136,35 +145,35 @@ def draw(name: str, profile: str, **options: Any) -> Figure:
         ConfigError: the figure has no such option, or it cannot have this value.
         DataError: no figure of this name, or no stored results to draw it from.
     """
-    entry = figure_entry(name, profile)
+    entry, runs = figure_entry(name, profile), Runs(profile)
     if unknown := [option for option in options if option not in entry.options]:
         raise ConfigError(
             f"figure {name}: option {unknown[0]!r} is not known{nearest(unknown[0], list(entry.options))}"
         )
     try:
-        checked = check(entry.kind.Options, entry.options | options)
+        checked = check(entry.Options, entry.options | options)
     except ConfigError as error:
         raise ConfigError(f"figure {name}: option {error}") from None
     entry = replace(entry, options=checked.model_dump())
-    with matplotlib.rc_context(STYLE):
-        figure = entry.kind.draw(profile, entry)
-        if entry.kind.compares and (lacking := _lacking(profile, entry)):
-            add_title(figure, f"{figure.get_suptitle()}\nIncomplete; not stored in this profile: {', '.join(lacking)}")
-    for one in figure.findobj(Text):  # what results say is no formula, and can be written as XML
-        one.set_text(_NO_TEXT.sub("\ufffd", one.get_text()).replace("$", r"\$"))
-    return figure
-
-
-def _lacking(profile: str, figure: FigureEntry) -> list[str]:
-    """The variants and further experiments that a figure is about and the profile has no results of."""
-    runs = Runs(profile)
     stored = {
         experiment: {config.variant for config in stored_files(profile, runs.of(experiment)).values()}
-        for experiment in figure.experiments_in(runs.experiments())
+        for experiment in entry.experiments_in(runs)
     }
-    labels = labels_of(figure.experiment, dict.fromkeys((*figure.against, *figure.variants)))
-    variants = [label for variant, label in labels.items() if variant not in stored[figure.experiment]]
-    return variants + [experiment for experiment in figure.beside if not stored.get(experiment)]
+    there = stored.get(entry.experiment)
+    if there and not entry.of_importance and (lacking := entry.lacks(there)):
+        raise NotStoredError(f"{entry.label} needs {lacking} among the stored runs of profile {profile}")
+    with matplotlib.rc_context(STYLE):
+        figure = entry.draw(profile, entry)
+        if entry.compares:
+            labels = labels_of(entry.experiment, dict.fromkeys((*entry.against, *entry.variants)))
+            absent = [label for variant, label in labels.items() if variant not in stored[entry.experiment]]
+            absent += [experiment for experiment in entry.beside if not stored.get(experiment)]
+            if absent:
+                note = f"Incomplete; not stored in this profile: {', '.join(absent)}"
+                add_title(figure, f"{figure.get_suptitle()}\n{note}")
+    for text in figure.findobj(Text):  # what results say is no formula, and can be written as XML
+        text.set_text(_NO_TEXT.sub("\ufffd", text.get_text()).replace("$", r"\$"))
+    return figure
 
 
 def write_figure(name: str, profile: str, *paths: Path, **options: Any) -> None:

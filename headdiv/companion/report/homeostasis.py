@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,61 +11,47 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from headdiv.companion.experiments.papers import BASELINE, load_paper
+from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import Record, RunResult, stored_files
-from headdiv.companion.report import plotting
+from headdiv.companion.experiments.run_result import Record, RunResult
 from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
-from headdiv.companion.report.groups import Groups, chosen, labels_of, title
+from headdiv.companion.report.groups import Groups, by_variant, labels_of, title
 from headdiv.companion.report.looks import look_of, looks
+from headdiv.companion.report.plotting import (
+    SMALL,
+    add_grid,
+    add_handles,
+    add_legend,
+    add_title,
+    name_rows,
+    new_figure,
+    whole_ticks,
+)
 from headdiv.core.errors import NotStoredError
 from headdiv.core.settings import Settings
 
 MOST_MARKERS = 25  # on a line, so that they do not run together
 LOCATIONS = {False: "the heads, before W^O", True: "the blocks' outputs"}  # by whether it is a block
 MECHANISMS = {"kwta": "kWTA", "rfb-kwta": "RFB-kWTA", "smart": "smart inhibition"}  # in this order
-SAME = " = "  # between the names of one configuration
 SPANS = ((0, 100, 1.0), (5, 95, 3.0), (25, 75, 7.0))  # percentiles, and the width of their bar
 
-Selection = Sequence[tuple[str, Sequence[str]]]  # experiments, each with its variants; none: all
 
+def _by_label(profile: str, experiments: Mapping[str, Sequence[str]]) -> Groups:
+    """The stored runs of these variants of experiments, all where none is named, by label.
 
-def _found(profile: str, shown: Selection, figure: str) -> Groups:
-    """The stored runs of these experiments' variants, by "experiment variant".
-
-    An experiment that the profile lacks, or that has none of the variants, is left out. Runs that are the same
-    runs, for a profile may give two of the paper's models one size, are shown once, under both names: "one = other".
-
-    Raises:
-        DataError: nothing of it is stored.
+    "small: (A) Small" where there are several experiments; one of which nothing is stored is left out.
     """
-    runs, found = Runs(profile), {}
-    for experiment, variants in shown:
-        configs = runs.of(experiment) if experiment in runs.experiments() else []
-        there = {config.variant for config in stored_files(profile, configs).values()}
-        if there & set(variants or there):
-            groups = chosen(profile, experiment, figure, variants)
-            found |= {f"{experiment} {variant}": group for variant, group in groups.items()}
-    if not found:
-        names = (f"{experiment} ({', '.join(variants) or 'any'})" for experiment, variants in shown)
-        raise NotStoredError(f"{figure} needs {' or '.join(names)} among the stored runs of profile {profile}")
-    by_hash: dict[tuple[str, ...], list[str]] = {}
-    for name, group in found.items():
-        by_hash.setdefault(tuple(run.hash for run in group), []).append(name)
-    return {SAME.join(names): found[names[0]] for names in by_hash.values()}
-
-
-def _labels(names: Iterable[str]) -> dict[str, str]:
-    """Each variant as the paper's table names it, after its task where there are several tasks."""
-    pairs = {name: [one.split(" ") for one in name.split(SAME)] for name in names}
-    several = len({experiment for several in pairs.values() for experiment, _ in several}) > 1
+    stored = {}
+    for experiment, variants in experiments.items():
+        with contextlib.suppress(NotStoredError):
+            groups = by_variant(profile, experiment)
+            stored[experiment] = {name: groups[name] for name in variants or groups if name in groups}
+    stored = {experiment: groups for experiment, groups in stored.items() if groups}
     return {
-        name: SAME.join(
-            (f"{experiment.partition('/')[2]}: " if several else "") + labels_of(experiment, [variant])[variant]
-            for experiment, variant in ones
-        )
-        for name, ones in pairs.items()
+        (f"{experiment.partition('/')[2]}: {label}" if len(stored) > 1 else label): groups[variant]
+        for experiment, groups in stored.items()
+        for variant, label in labels_of(experiment, groups).items()
     }
 
 
@@ -80,11 +67,11 @@ class BleuOptions(Settings):
 @figure_kind(
     "bleu",
     caption=(
-        "BLEU by epoch"
         "BLEU of greedy translations of the first pairs of the {split} text after each epoch (the paper's "
         "{label}){and_larger}. It is computed over the vocabulary's words, with one reference each."
     ),
     Options=BleuOptions,
+    setting="epoch_scores",
     compares=True,
 )
 def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
@@ -92,33 +79,33 @@ def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
 
     Of further experiments (``figure.beside``) the baselines are shown, and every model's number of parameters.
     """
-    split, sizes = figure.options["split"], bool(figure.beside)
+    split, known = figure.options["split"], figure.experiments_in(Runs(profile))
+    shown = {name: (BASELINE,) if name in figure.beside else figure.variants for name in known}
     key = f"{split}_bleu"
-    shown = [(figure.experiment, figure.variants), *((other, (BASELINE,)) for other in figure.beside)]
-    found = _found(profile, shown, figure.label)
-    groups = {name: runs for name, runs in found.items() if all(hasattr(run.curve[0], key) for run in runs)}
-    if not groups:  # a choice of the profile: no reason for a pipeline to break
-        drawn, text = Figure(figsize=(6.4, 0.6)), "these runs did not measure BLEU after each epoch"
-        drawn.text(0.5, 0.5, f"{figure.label}: {text} (train.epoch_scores is 0).", ha="center", va="center")
-        return drawn
-    labels = _labels(groups)
-    drawn, ((ax,),) = plotting.new_figure(6.4, 4.0)
-    look = looks({name: runs[0].config.method for name, runs in groups.items()})
-    for name, runs in groups.items():
-        curves = common_epochs([[getattr(point, key) for point in run.curve] for run in runs])
-        values = curves.mean(axis=0)  # (epochs,)
-        label = labels[name] + (f", {runs[0].parameters / 1e6:.1f} M parameters" if sizes else "")
-        every = -(-len(values) // MOST_MARKERS)
-        ax.plot(np.arange(1, len(values) + 1), values, lw=1.4, ms=4, markevery=every, label=label, **look[name])
+    groups = {
+        label: runs
+        for label, runs in _by_label(profile, shown).items()
+        if all(hasattr(run.curve[0], key) for run in runs)
+    }
+    if not groups:
+        raise NotStoredError(f"{figure.label}: no run has measured BLEU after each epoch (train.epoch_scores is 0)")
+    styles = looks({label: runs[0].config.method for label, runs in groups.items()})
+    drawn, ((ax,),) = new_figure(6.4, 4.0)
+    for label, runs in groups.items():
+        bleu = common_epochs([[getattr(point, key) for point in run.curve] for run in runs]).mean(axis=0)  # (epochs,)
+        size = f", {runs[0].parameters / 1e6:.1f} M parameters" if figure.beside else ""
+        every = -(-len(bleu) // MOST_MARKERS)
+        x = np.arange(1, len(bleu) + 1)
+        ax.plot(x, bleu, lw=1.4, ms=4, markevery=every, label=label + size, **styles[label])
     first = next(iter(groups.values()))[0]
     examples = first.training_examples if split == "training" else first.data.valid.examples
     pairs = min(first.config.train["epoch_scores"], examples)
     ax.set(xlabel="epoch", ylabel=f"{split} BLEU (0 to 100)")
     ax.set_ylim(bottom=0)
-    ax.xaxis.get_major_locator().set_params(integer=True)
-    plotting.add_grid(ax, "y")
-    plotting.add_legend(drawn, [ax], columns=1 if sizes else 3, fontsize=plotting.SMALL)
-    plotting.add_title(drawn, title(f"{figure.label} · {split.capitalize()} BLEU of {pairs:,} pairs", groups))
+    whole_ticks(ax, 9)
+    add_grid(ax, "y")
+    add_legend(drawn, [ax], columns=1 if figure.beside else 3, fontsize=SMALL)
+    add_title(drawn, title(f"{figure.label} · {split.capitalize()} BLEU of {pairs:,} pairs", groups))
     return drawn
 
 
@@ -142,67 +129,59 @@ class Activity(NamedTuple):
 
 
 def activity_of(runs: list[RunResult], blocks: bool) -> Activity | None:
-    """How often the units of a variant were active.
+    """How often the units of a variant were active; None where it has no mechanism there that counts.
 
     Args:
         runs: of one variant.
         blocks: at the blocks' outputs, not at the heads.
-
-    Returns:
-        None where the variant has no mechanism there that counts.
     """
-    found = [
+    modules = [
         ActivityRecord.model_validate(record)
         for run in runs
         for module, record in run.heads.artifact("activations").items()
         if (" block " in module) == blocks
     ]
-    if not found:
+    if not modules:
         return None
-    return Activity(found[0].mechanism, found[0].s, np.concatenate([np.ravel(module.shares) for module in found]))
+    return Activity(modules[0].mechanism, modules[0].s, np.concatenate([np.ravel(module.shares) for module in modules]))
 
 
 @figure_kind("activations")
 def draw_activations(profile: str, figure: FigureEntry) -> Figure:
     """How often units were active in the last Q training steps: a line a variant, all modules and seeds together."""
-    tasks = (f"{figure.paper}/{task}" for task in load_paper(figure.paper).tasks)  # in the paper's order
-    groups = _found(
-        profile, [(task, ()) for task in tasks if task in (figure.experiment, *figure.beside)], figure.label
-    )
-    counted = {name: {blocks: activity_of(runs, blocks) for blocks in LOCATIONS} for name, runs in groups.items()}
-    first = {name: next(filter(None, found.values()), None) for name, found in counted.items()}  # the heads' before
-    order = {name: (list(MECHANISMS).index(found.mechanism), found.s) for name, found in first.items() if found}
-    if not order:
-        raise NotStoredError(
-            f"{figure.label} needs a run of kwta, rfb-kwta or smart among the stored runs of profile {profile}"
-        )
-    names = sorted(order, key=order.__getitem__)
+    groups = _by_label(profile, dict.fromkeys(figure.experiments_in(Runs(profile)), ()))
+    counted = {label: {blocks: activity_of(runs, blocks) for blocks in LOCATIONS} for label, runs in groups.items()}
+    order = {}
+    for label, by_location in counted.items():
+        if activity := by_location[False] or by_location[True]:
+            order[label] = (list(MECHANISMS).index(activity.mechanism), activity.s)
+    labels = sorted(order, key=order.__getitem__)
     colours = {name: look_of({"name": "homeostasis", "attention": name})[0] for name in MECHANISMS}
-    locations = [blocks for blocks in LOCATIONS if any(counted[name][blocks] for name in names)]
-    width, height = 3.3 * len(locations) + 2.6, 0.42 * len(names) + 1.5
-    drawn, axes = plotting.new_figure(width, height, 1, len(locations), sharey=True)
+    locations = [blocks for blocks in LOCATIONS if any(counted[label][blocks] for label in labels)]
+    drawn, axes = new_figure(3.3 * len(locations) + 2.6, 0.42 * len(labels) + 1.5, 1, len(locations), sharey=True)
+    seen = set()
     for ax, blocks in zip(axes[0], locations, strict=True):
-        at = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": plotting.SMALL}
-        for y, name in enumerate(names):
-            if found := counted[name][blocks]:
-                _draw_activity(ax, y, found, colours[found.mechanism])
-                ax.annotate(f"{found.shares.std():.3f}", (1.02, y), **at)
-        ax.annotate("sd", (1.02, -0.75), **at)
-        plotting.name_rows(ax, _labels(names).values(), top=-0.6)
+        right = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": SMALL}
+        for y, label in enumerate(labels):
+            if activity := counted[label][blocks]:
+                seen.add(activity.mechanism)
+                _draw_activity(ax, y, activity, colours[activity.mechanism])
+                ax.annotate(f"{activity.shares.std():.3f}", (1.02, y), **right)
+        ax.annotate("sd", (1.02, -0.75), **right)
+        name_rows(ax, labels, top=-0.6)
         ax.set(xlim=(-0.02, 1.02), xlabel="share of rows in which a unit is active", title=LOCATIONS[blocks])
-    seen = {found.mechanism for name in names for found in counted[name].values() if found}
     handles = [
         Line2D([], [], color=colours[name], lw=7, label=label) for name, label in MECHANISMS.items() if name in seen
     ]
-    plotting.add_handles(drawn, [*handles, Line2D([], [], color="black", lw=1.2, label="s")], 4, plotting.SMALL)
-    plotting.add_title(drawn, title("Activity of the units", {name: groups[name] for name in names}))
+    add_handles(drawn, [*handles, Line2D([], [], color="black", lw=1.2, label="s")], 4, SMALL)
+    add_title(drawn, title("Activity of the units", {label: groups[label] for label in labels}))
     return drawn
 
 
-def _draw_activity(ax: Axes, y: float, found: Activity, colour: str) -> None:
+def _draw_activity(ax: Axes, y: float, activity: Activity, colour: str) -> None:
     """All, nine tenths and half of the units as ever thicker bars, their median, and s."""
     for low, high, width in SPANS:
-        ends = np.percentile(found.shares, [low, high])
+        ends = np.percentile(activity.shares, [low, high])
         ax.plot(ends, [y, y], color=colour, lw=width, solid_capstyle="butt")
-    ax.plot(np.median(found.shares), y, "o", color="white", mec=colour, ms=5)
-    ax.plot([found.s, found.s], [y - 0.32, y + 0.32], color="black", lw=1.2)
+    ax.plot(np.median(activity.shares), y, "o", color="white", mec=colour, ms=5)
+    ax.plot([activity.s, activity.s], [y - 0.32, y + 0.32], color="black", lw=1.2)

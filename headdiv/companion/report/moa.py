@@ -114,7 +114,6 @@ def router_words(profile: str, experiment: str, variant: str, seed: int | None =
 @figure_kind(
     "routers",
     caption=(
-        "routers"
         "How evenly and how decisively the experts of every attention module are chosen, on the validation split. "
         "Left: each expert's share of the choices, sorted within its module; middle, sorted anew: of the gates; white "
         "is an even share. With k = E all loads are even and only the gates differ. Right: the mean entropy of the "
@@ -179,7 +178,6 @@ def _draw_entropies(ax: Axes, routers: list[RouterStatistics]) -> None:
 @figure_kind(
     "words",
     caption=(
-        "words of the experts"
         "Which words the experts serve: each module's most often chosen experts, with their share of the choices, and "
         "the words that they serve most often compared with the average expert. In encoder-decoder attention it is the "
         "query's word. ␣ is the space before a word, ↵ the end of a line."

@@ -131,12 +131,11 @@ def _makes_it(profile: str, of: str) -> str:
         "heads can be masked up to that rise, minus the Transformer's number, with Dunnett's simultaneous 95 % "
         "intervals."
     ),
-    planned=lambda runs, experiment: experiment in runs.pruned(),
     of_importance=True,
 )
 def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     """Of each task the rise of the validation loss against heads masked; beside it how many can be, by method."""
-    experiments = figure.experiments_in(Runs(profile).experiments())
+    experiments = figure.experiments_in(Runs(profile))
     panels = {experiment: groups for experiment in experiments if (groups := stored_importance(profile, experiment))}
     if not panels:
         raise NotStoredError(f"{figure.paper}_pruning: {_makes_it(profile, figure.paper)}")

@@ -52,13 +52,9 @@ def show_table(profile: str | None, table: str) -> Markdown:
         ConfigError: no such profile or table.
         DataError: results that contradict each other.
     """
-    experiment = experiment_of_table(table)
-
-    def made(name: str) -> Markdown:
-        _must_have(name, experiment)
-        return Markdown(table_data(name, table).folded())
-
-    return _shown(profile, experiment, made)
+    return _shown(
+        profile, experiment_of_table(table), lambda name: Markdown(table_data(name, table).folded()), named=False
+    )
 
 
 def show_parameters(profile: str | None, experiment: str) -> pd.DataFrame | Markdown:
@@ -69,15 +65,13 @@ def show_parameters(profile: str | None, experiment: str) -> pd.DataFrame | Mark
     """
     task_of(experiment)
 
-    def made(name: str) -> pd.DataFrame:
-        _must_have(name, experiment)
+    def audit(name: str) -> pd.DataFrame:
         try:
-            table = parameter_table(name, experiment)
+            return parameter_table(name, experiment)
         except (ConfigError, DataError) as error:  # vocabularies come from the corpus, which stored results do without
             raise NotStoredError(str(error)) from None
-        return _named(name, table)
 
-    return _shown(profile, experiment, made, besides=("paper",))
+    return _shown(profile, experiment, audit, others=("paper",))
 
 
 def show_figure(name: str, profile: str | None, **options: Any) -> Figure | Markdown:
@@ -89,37 +83,31 @@ def show_figure(name: str, profile: str | None, **options: Any) -> Figure | Mark
         ConfigError: no such profile, or the figure has no such option or value.
         DataError: no figure of this name, or results that contradict each other.
     """
-    entry = figure_entry(name, profile)
-
-    def made(profile: str) -> Figure:
-        _must_have(profile, entry.experiment)
-        return _named(profile, draw(name, profile, **options))
-
-    return _shown(profile, entry.experiment, made)
+    return _shown(profile, figure_entry(name, profile).experiment, lambda known: draw(name, known, **options))
 
 
-def _shown(profile: str | None, experiment: str, made: Callable[[str], T], besides: Sequence[str] = ()) -> T | Markdown:
-    """What is made of a profile's results, or of the best that there are; a line of text where they are not stored."""
+def _shown(
+    profile: str | None, experiment: str, make: Callable[[str], T], others: Sequence[str] = (), named: bool = True
+) -> T | Markdown:
+    """What is made of a profile's results, or of the best that there are; a line of text where they are not stored.
+
+    ``others``: profiles to try after those with stored results. ``named``: the profile's name stands above it.
+    """
     lacking = []
-    for name in [profile] if profile else [*best_profiles(experiment), *besides]:
+    for name in [profile] if profile else [*best_profiles(experiment), *others]:
+        runs = Runs(name)
+        if experiment not in runs.experiments():
+            lacking.append(f"Profile {runs.name} has no {experiment}.")
+            continue
         try:
-            return made(name)
+            made = make(name)
         except NotStoredError as error:
             lacking.append(str(error))
+            continue
+        if named:
+            display(Markdown(f"*Profile {runs.name}:*"))
+        return made
     return Markdown(f"*{lacking[0] if lacking else f'No profile has stored results of {experiment}.'}*")
-
-
-def _named(profile: str, shown: T) -> T:
-    """The same, with the profile's name in the line above it."""
-    display(Markdown(f"*Profile {Runs(profile).name}:*"))
-    return shown
-
-
-def _must_have(profile: str, experiment: str) -> None:
-    """Raise NotStoredError unless a profile has an experiment; what is not stored of it is said where it is read."""
-    runs = Runs(profile)
-    if experiment not in runs.experiments():
-        raise NotStoredError(f"Profile {runs.name} has no {experiment}.")
 
 
 def show_scores(metrics: Mapping[str, Any] | RunResult) -> Styler:
