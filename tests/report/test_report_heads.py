@@ -203,12 +203,6 @@ def test_changes_are_of_the_seeds_that_a_variant_and_the_baseline_share():
     assert figure.get_suptitle().endswith("seed 1")
 
 
-def test_a_change_without_any_seed_in_common_is_drawn_without_bars():
-    put(headed("baseline", 1), headed("alphas", 2))
-    figure = figures.draw("mhr_figure7", "p")
-    assert figure.legends[0].get_texts()[0].get_text().endswith(": no seed in common")
-
-
 # ---- all measures
 
 
@@ -255,7 +249,6 @@ def test_titles_say_how_many_seeds():
     more = [RunResult.parse(headed("baseline", seed, epochs=seed)) for seed in (4, 2)]
     assert groups.title("T", {"a": more}) == "T: toy, 2 or 4 epochs, mean over 2 seeds"
     assert groups.title("T", {"a": [one, *more]}) == "T: toy, 1 to 4 epochs, mean over 3 seeds"
-    assert groups.title("T", {"a": more}, first=True) == "T: toy, 4 epochs, seed 4"
 
 
 # ---- swaps

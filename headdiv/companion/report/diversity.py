@@ -136,23 +136,26 @@ def diversity_table(groups: Groups) -> pd.DataFrame:
     table = runs_table(groups)
     means = table.groupby("variant", sort=False)[SCORE].mean()
     far = list(means.index[(means - means.median()).abs() > FAR])
-    rest = table[~table["variant"].isin(far)]
     subsets = {"all": table, "strengths of one loss": within_losses(table)}
     if far:
-        without = f"without {', '.join(far)}"
+        without, rest = f"without {', '.join(far)}", table[~table["variant"].isin(far)]
         subsets |= {without: rest, f"strengths of one loss, {without}": within_losses(rest)}
-    return pd.DataFrame(
-        {
-            "Runs": f"{subset} ({_counts(runs)})",
-            "Measure": MEASURES[name][0],
-            "Spearman's ρ": f"{signed(found.rho, 2)} ({signed(found.low, 2)} to {signed(found.high, 2)})",
-            "R² of a parabola (%)": f"{100 * found.r_squared:.0f}",
-            "Optimum": as_printed(found.optimum, MEASURES[name][1]),
-            "Samples with one (%)": f"{100 * found.share:.0f}",
-        }
-        for subset, runs in subsets.items()
-        for name, found in relations(runs).items()
-    )
+    rows = []
+    for subset, runs in subsets.items():
+        for name, related in relations(runs).items():
+            label, digits = MEASURES[name]
+            rho, low, high = (signed(value, 2) for value in related[:3])
+            rows.append(
+                {
+                    "Runs": f"{subset} ({_counts(runs)})",
+                    "Measure": label,
+                    "Spearman's ρ": f"{rho} ({low} to {high})",
+                    "R² of a parabola (%)": f"{100 * related.r_squared:.0f}",
+                    "Optimum": as_printed(related.optimum, digits),
+                    "Samples with one (%)": f"{100 * related.share:.0f}",
+                }
+            )
+    return pd.DataFrame(rows)
 
 
 DIVERSITY_NOTE = (
@@ -161,10 +164,6 @@ DIVERSITY_NOTE = (
     "everything is minus the mean of its loss. Variants differ in more than how alike their heads are, so this is not "
     "an effect of diversity alone."
 )
-
-
-def _what(groups: Groups) -> str:
-    return "BLEU minus the baseline's of the same seed" if BASELINE in groups else "BLEU"
 
 
 def _counts(table: pd.DataFrame) -> str:
@@ -181,29 +180,29 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     """BLEU of every run against each measure, by method; lines go from the baseline through a loss's strengths."""
     groups = runs_of_figure(profile, figure, "measures")
     table = runs_table(groups)
-    found, start = relations(table), table[table["variant"] == BASELINE]
-    look = looks({method: {"name": method} for method in table["method"].unique()})
+    related, baseline = relations(table), table[table["variant"] == BASELINE]
+    styles = looks({method: {"name": method} for method in table["method"].unique()})
     drawn, axes = new_figure(9.2, 4.6, 1, len(SHOWN), sharey=True)
     for ax, name in zip(axes.flat, SHOWN, strict=True):
         for method, runs in table.groupby("method", sort=False):
-            own, edge = look[method], {"mew": 0.5, "mec": "0.2"}
-            points = own | {"ls": "none"}
-            ax.plot(runs[name], runs[SCORE], ms=6, alpha=0.7, label=_label(method), **points, **edge)
+            points = styles[method] | {"ls": "none", "mew": 0.5, "mec": "0.2"}
+            ax.plot(runs[name], runs[SCORE], ms=6, alpha=0.7, label=_label(method), **points)
             if is_sweep(runs):
-                means = pd.concat([start, runs]).groupby("strength")[[name, SCORE]].mean()
-                ax.plot(means[name], means[SCORE], color=own["color"], lw=1)
-        if name in found:
-            rho, low, high = (signed(value, 2) for value in found[name][:3])
+                means = pd.concat([baseline, runs]).groupby("strength")[[name, SCORE]].mean()
+                ax.plot(means[name], means[SCORE], color=points["color"], lw=1)
+        if name in related:
+            rho, low, high = (signed(value, 2) for value in related[name][:3])
             ax.set_title(f"Spearman's ρ {rho} ({low} to {high})", fontsize=SMALL)
         ax.xaxis.set_major_locator(MaxNLocator(5))
         ax.set_xlabel(MEASURES[name][0])
         add_grid(ax)
-    axes[0, 0].set_ylabel(f"{_what(groups).partition(' of ')[0]}, test set")
-    for ax in axes.flat if len(start) else ():
-        ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
+        if len(baseline):
+            ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
+    axes[0, 0].set_ylabel("BLEU minus the baseline's, test set" if len(baseline) else "BLEU, test set")
+    for ax in axes.flat if len(baseline) else ():
         spread_around_zero(ax, named=ax is axes[0, 0])
     add_legend(drawn, axes.flat, columns=6, fontsize=SMALL)
-    runs = [run for of in groups.values() for run in of]
+    runs = [run for of_variant in groups.values() for run in of_variant]
     epochs = plurals((run.epochs for run in runs), "epoch")
     add_title(drawn, f"Diversity and score: {data_title(runs[0].data_name)}, {epochs}, {_counts(table)}")
     return drawn

@@ -57,14 +57,14 @@ def look_of(method: Mapping[str, Any]) -> tuple[str, str]:
 def looks(methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Look]:
     """The look of each row by its method's options: those of one method differ in shade and dashes, in this order."""
     seen: Counter[tuple[str, str]] = Counter()
-    found = {}
+    styles = {}
     for row, method in methods.items():
         colour, marker = look = look_of(method)
         number = seen[look]
         seen[look] += 1
         shade, dashes = SHADES[number % len(SHADES)], DASHES[number % len(DASHES)]
-        found[row] = {"color": _lighter(colour, shade), "marker": marker, "ls": dashes}
-    return found
+        styles[row] = {"color": _lighter(colour, shade), "marker": marker, "ls": dashes}
+    return styles
 
 
 def looks_of(experiment: str, groups: Groups) -> dict[str, Look]:
@@ -73,8 +73,8 @@ def looks_of(experiment: str, groups: Groups) -> dict[str, Look]:
     The profile's own follow, in their order.
     """
     methods = {name: row.method for name, row in task_of(experiment).variants.items()}
-    found = looks(methods | {variant: runs[0].config.method for variant, runs in groups.items()})
-    return {variant: found[variant] for variant in groups}
+    styles = looks(methods | {variant: runs[0].config.method for variant, runs in groups.items()})
+    return {variant: styles[variant] for variant in groups}
 
 
 def _lighter(colour: str, shade: float) -> str:

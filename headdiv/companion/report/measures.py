@@ -35,5 +35,5 @@ def measures_by_module(run: RunResult, measure: str) -> list[float]:
 
 def mean_measure(run: RunResult, measure: str) -> float:
     """The same as one number, the mean over modules; NaN where the run's metrics do not have it."""
-    found = measures_by_module(run, measure)
-    return float(np.mean(found)) if found else math.nan
+    values = measures_by_module(run, measure)
+    return float(np.mean(values)) if values else math.nan

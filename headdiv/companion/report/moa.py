@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
@@ -68,8 +67,8 @@ class RouterStatistics(Record):
 
 def routers_of(run: RunResult) -> dict[str, RouterStatistics]:
     """The routers of a run by attention module ("cross 2"); {} where it has none."""
-    found = run.heads.artifact("router")
-    return {module: RouterStatistics.model_validate(statistics) for module, statistics in found.items()}
+    stored = run.heads.artifact("router")
+    return {module: RouterStatistics.model_validate(statistics) for module, statistics in stored.items()}
 
 
 def router_words(profile: str, experiment: str, variant: str, seed: int | None = None) -> pd.DataFrame:
@@ -90,11 +89,11 @@ def router_words(profile: str, experiment: str, variant: str, seed: int | None =
         ConfigError: no such profile or experiment.
         DataError: the run is not stored, or has no routers.
     """
-    runs = chosen(profile, experiment, "router_words", [variant], "router")[variant]
-    found = [run for run in runs if seed in (None, run.seed)]
-    if not found:
-        seeds = ", ".join(str(run.seed) for run in runs)
+    runs = {run.seed: run for run in chosen(profile, experiment, "router_words", [variant], "router")[variant]}
+    if seed not in (None, *runs):
+        seeds = ", ".join(map(str, runs))
         raise DataError(f"router_words: seed {seed} of {variant} is not stored; there are: {seeds}")
+    run = next(iter(runs.values())) if seed is None else runs[seed]
     return pd.DataFrame(
         {
             "module": module,
@@ -103,7 +102,7 @@ def router_words(profile: str, experiment: str, variant: str, seed: int | None =
             "gate": router.gate[expert],
             "words": ", ".join(f"{word.word} ×{word.ratio:.1f}" for word in router.words[expert]),
         }
-        for module, router in routers_of(found[0]).items()
+        for module, router in routers_of(run).items()
         for expert in router.busiest
     )
 
@@ -125,26 +124,35 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
     groups = runs_of_figure(profile, figure, "router")
     routers = {variant: routers_of(runs[0]) for variant, runs in groups.items()}
     labels = labels_of(figure.experiment, routers)
-    shares = {
-        variant: (
-            _shares([np.array(router.load) for router in modules.values()]),
-            _shares([router.importance for router in modules.values()]),
-        )
+    maps = {  # by variant: two maps, (modules, E), in units of the even share, of each module the largest first
+        variant: [
+            np.array([np.sort(shares)[::-1] * len(shares) for shares in of_modules])
+            for of_modules in (
+                [np.array(router.load) for router in modules.values()],
+                [router.importance for router in modules.values()],
+            )
+        ]
         for variant, modules in routers.items()
     }
     rows = [len(modules) for modules in routers.values()]
     height = 0.21 * sum(rows) + 0.5 * len(rows) + 1.2
     drawn, axes = new_figure(9.2, height, len(rows), 3, width_ratios=(3, 3, 2), height_ratios=rows)
-    top = max(MOST, *(float(matrix.max()) for pair in shares.values() for matrix in pair))
+    top = max(MOST, *(float(shares.max()) for pair in maps.values() for shares in pair))
     norm = TwoSlopeNorm(1.0, LEAST, top)
-    for row, (variant, modules) in zip(axes, routers.items(), strict=True):
-        for ax, matrix in zip(row, shares[variant], strict=False):
-            image = draw_map(ax, matrix, norm)
-            ax.set(xticks=[1, matrix.shape[1]], yticks=[])
+    for (*left, right), (variant, modules) in zip(axes, routers.items(), strict=True):
+        for ax, shares in zip(left, maps[variant], strict=True):
+            image = draw_map(ax, shares, norm)
+            ax.set(xticks=[1, shares.shape[1]], yticks=[])
             ax.tick_params(labelsize=SMALL)
-        row[0].set_yticks(range(1, len(modules) + 1), map(place_name, modules), fontsize=SMALL)
-        row[0].set_title(labels[variant], loc="left", fontsize=MEDIUM, fontweight="bold")
-        _draw_entropies(row[2], list(modules.values()))
+        places = range(1, len(modules) + 1)
+        left[0].set_yticks(places, map(place_name, modules), fontsize=SMALL)
+        left[0].set_title(labels[variant], loc="left", fontsize=MEDIUM, fontweight="bold")
+        largest = math.log(shares.shape[1])  # entropy that is possible
+        right.barh(places, [router.entropy for router in modules.values()], height=0.7, color=BLUE)
+        right.axvline(largest, color="0.2", lw=1.2, ls="--")
+        right.set(ylim=(len(modules) + 0.5, 0.5), yticks=[], xlim=(0, 1.08 * largest or 1.0))
+        right.set_title(f"log E = {largest:.2f}", loc="right", fontsize=SMALL)
+        right.tick_params(labelsize=SMALL)
     names = ("experts, by their load", "experts, by their importance", "entropy of the router (nats)")
     for ax, name in zip(axes[-1], names, strict=True):
         ax.set_xlabel(name, fontsize=SMALL)
@@ -155,21 +163,6 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
     bar.ax.tick_params(labelsize=SMALL)
     add_title(drawn, title("Routers", groups, first=True))
     return drawn
-
-
-def _shares(modules: list[np.ndarray]) -> np.ndarray:
-    """The experts' shares in units of the even one, of each module the largest first: (modules, E)."""
-    return np.array([np.sort(shares)[::-1] * len(shares) for shares in modules])
-
-
-def _draw_entropies(ax: Axes, routers: list[RouterStatistics]) -> None:
-    """A bar for every module, in the rows of the heat maps, and a line at the largest entropy that is possible."""
-    y, largest = np.arange(len(routers)) + 0.5, math.log(len(routers[0].load))
-    ax.barh(y, [router.entropy for router in routers], height=0.7, color=BLUE)
-    ax.axvline(largest, color="0.2", lw=1.2, ls="--")
-    ax.set(ylim=(len(routers), 0), yticks=[], xlim=(0, 1.08 * largest or 1.0))
-    ax.set_title(f"log E = {largest:.2f}", loc="right", fontsize=SMALL)
-    ax.tick_params(labelsize=SMALL)
 
 
 # ---- words
@@ -195,22 +188,16 @@ def draw_words(profile: str, figure: FigureEntry) -> Figure:
     for ax in axes.flat:
         ax.set_axis_off()
     for ax, (kind, layer) in zip(axes.flat, cells, strict=False):
-        if (kind, layer) in modules:
+        if router := modules.get((kind, layer)):
             ax.set_title(f"{KIND_LABELS[kind]}, layer {layer}", loc="left", fontsize=MEDIUM, fontweight="bold")
-            text = "\n".join(_lines(modules[kind, layer]))
-            ax.text(0, 1, text, va="top", fontsize=SMALL, linespacing=1.3, parse_math=False)
+            lines = []
+            for expert in router.busiest[:EXPERTS]:
+                words = [word.word for word in router.words[expert]]
+                while len(" · ".join(words)) > LINE:
+                    words.pop()
+                lines.append(f"expert {expert + 1} ({100 * router.load[expert]:.1f} %)")
+                lines.append(f"   {' · '.join(words) or 'no word more than others do'}")
+            ax.text(0, 1, "\n".join(lines), va="top", fontsize=SMALL, linespacing=1.3, parse_math=False)
     label = labels_of(figure.experiment, [variant])[variant]
     add_title(drawn, title(f"Words of the busiest experts · {label}", {variant: runs}, first=True))
     return drawn
-
-
-def _lines(router: RouterStatistics) -> list[str]:
-    """Two lines for each of the busiest experts: its load, and as many words as stand on one line."""
-    lines = []
-    for expert in router.busiest[:EXPERTS]:
-        words = [word.word for word in router.words[expert]]
-        while len(" · ".join(words)) > LINE:
-            words.pop()
-        lines.append(f"expert {expert + 1} ({100 * router.load[expert]:.1f} %)")
-        lines.append(f"   {' · '.join(words) or 'no word more than others do'}")
-    return lines

@@ -32,8 +32,8 @@ def model_and_tokenizer(name: str) -> tuple[nn.Module, Any]:
     try:
         return load(name), transformers().AutoTokenizer.from_pretrained(name)
     except (OSError, ValueError) as error:
-        found = str(error).splitlines()[0]
-        raise DataError(f"{name}: expected a model with a tokenizer, in a folder or on the hub: {found}") from error
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{name}: expected a model with a tokenizer, in a folder or on the hub: {reason}") from error
 
 
 def measure_model(name: str, text: Path, target: Path | None) -> pd.DataFrame:

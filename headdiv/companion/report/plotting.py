@@ -103,20 +103,20 @@ def add_grid(ax: Axes, axis: str = "both") -> None:
     ax.set_axisbelow(True)
 
 
-def add_interval(ax: Axes, y: float, found: Interval, marker: str = "o", **look: Any) -> None:
+def add_interval(ax: Axes, y: float, interval: Interval, marker: str = "o", **look: Any) -> None:
     """A mean with its interval, if it has one, in a row of its own; ``look`` of `Axes.errorbar`."""
-    half = 0.0 if math.isnan(found.half) else found.half
-    ax.errorbar(found.mean, y, xerr=half, fmt=marker, **{"ms": 4.5, "lw": 1.2, "capsize": 2} | look)
+    half = 0.0 if math.isnan(interval.half) else interval.half
+    ax.errorbar(interval.mean, y, xerr=half, fmt=marker, **{"ms": 4.5, "lw": 1.2, "capsize": 2} | look)
 
 
 def verdict_handles(verdicts: Iterable[str], labels: Mapping[str, str] | None = None) -> list[Line2D]:
     """Legend entries of these verdicts, in the order of `VERDICTS`; ``labels``: what some are called."""
-    there = set(verdicts)
-    label = {AS_GOOD: f"{AS_GOOD} (equivalence test, 5 %)", **(labels or {})}
+    shown = set(verdicts)
+    names = {AS_GOOD: f"{AS_GOOD} (equivalence test, 5 %)", **(labels or {})}
     return [
-        Line2D([], [], marker="o", ms=4.5, label=label.get(one, one), **look)
-        for one, look in VERDICT_LOOKS.items()
-        if one in there
+        Line2D([], [], marker="o", ms=4.5, label=names.get(verdict, verdict), **look)
+        for verdict, look in VERDICT_LOOKS.items()
+        if verdict in shown
     ]
 
 

@@ -143,11 +143,12 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     verdicts, waiting = [], []
     for (left, right), (experiment, groups) in zip(axes, panels.items(), strict=True):
         _draw_rises(left, experiment, groups)
-        labels, apart = labels_of(experiment, groups), comparison.against(heads_to_mask(groups), BASELINE)
-        order = sorted(apart, key=lambda variant: -apart[variant].mean)
+        labels, differences = labels_of(experiment, groups), comparison.against(heads_to_mask(groups), BASELINE)
+        order = sorted(differences, key=lambda variant: -differences[variant].mean)
         not_yet = not_judged_yet(profile, experiment, groups)
-        waiting += [not_yet] if not_yet else []
-        verdicts += draw_rows(right, [apart[variant] for variant in order], higher=True, judged=not not_yet)
+        waiting.append(not_yet)
+        rows = [differences[variant] for variant in order]
+        verdicts += draw_rows(right, rows, higher=True, judged=not not_yet)
         right.set_visible(bool(order))
         name_rows(right, [wrapped(labels[variant], 24) for variant in order] or [""])
         right.set_title("more heads →", fontsize=SMALL, color="0.35")
@@ -155,7 +156,7 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     lines = {line.get_label(): line for ax in axes[:, 0] for line in ax.get_legend_handles_labels()[0]}
     add_handles(drawn, [*lines.values(), *verdict_handles(verdicts, MORE)], 4, SMALL)
     what = "Heads masked after training, the least important first; simultaneous 95 % intervals"
-    add_title(drawn, "\n".join([what, *dict.fromkeys(waiting)]))
+    add_title(drawn, "\n".join([what, *dict.fromkeys(filter(None, waiting))]))
     return drawn
 
 
