@@ -38,7 +38,9 @@ def draw_finding() -> Figure:
     name_rows(axes[0], [wrapped(label, 24) for label in labels])
     verdicts = []
     for ax, (name, panel) in zip(axes, PANELS.items(), strict=True):
-        verdicts += draw_rows(ax, [differences[name][variant] for variant in order], panel.higher, MARGINS[name])
+        verdicts += draw_rows(
+            ax, [differences[name][variant] for variant in order], panel.better == "higher", MARGINS[name]
+        )
         ax.set_xlabel(f"{panel.label} minus the Transformer's\n({panel.unit})", fontsize=11)
         ax.tick_params(labelsize=11)
         add_grid(ax, "x")

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pandas as pd
 from matplotlib.figure import Figure
 from tabulate import tabulate
 
 from headdiv.companion.analysis import comparison
-from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.report.differences import draw_rows
+from headdiv.companion.report.differences import column_of, draw_pairs
 from headdiv.companion.report.families import means_of, scores_of
 from headdiv.companion.report.formats import as_printed, signed
-from headdiv.companion.report.groups import (
-    Groups,
-    by_variant,
-    judged_with,
-    labels_of,
-    not_judged_yet,
-    task_shown,
-    title,
-)
-from headdiv.companion.report.plotting import (
-    SMALL,
-    add_handles,
-    add_title,
-    name_rows,
-    new_figure,
-    verdict_handles,
-    wrapped,
-)
-from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_YET, verdict
+from headdiv.companion.report.groups import Groups, by_variant, judged_with, labels_of, not_judged_yet, task_shown
+from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NO_DIFFERENCE, NOT_YET, verdict
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.base import MainScore
 from headdiv.core.errors import NotStoredError
 from headdiv.core.settings import nearest
 
-COLUMNS = ["variant", "label", "seeds", "measure", "mean", "difference", "low", "high", "verdict"]
 ONE_SEED = "One seed each: these differences decide nothing."
 
 
@@ -59,36 +41,43 @@ def compare(profile: str, experiment: str, baseline: str = BASELINE) -> pd.DataF
         ConfigError: the profile has no such experiment.
         NotStoredError: no run of the experiment, or none of the baseline, is stored.
     """
-    groups, rows = by_variant(profile, experiment), []
-    labels, waiting = labels_of(experiment, groups), not_judged_yet(profile, experiment, groups)
-    for measure, differences in _differences(profile, experiment, baseline, groups):
-        means = means_of(groups, measure.name)
-        for variant in [baseline, *(other for other in groups if other != baseline)]:
-            row = {
-                "variant": variant,
-                "label": labels[variant],
-                "seeds": len(groups[variant]),
-                "measure": measure.label,
-            }
-            row["mean"] = means[variant].mean
-            if difference := differences.get(variant):
-                row |= {"difference": difference.mean, "low": difference.low, "high": difference.high}
-                judged = verdict(difference, measure.better == "higher", MARGINS.get(measure.name))
-                row["verdict"] = NOT_YET if waiting else judged
-            rows.append(row)
-    return pd.DataFrame(rows, columns=COLUMNS)
+    groups, parts = _stored(profile, experiment, baseline), []
+    order = [baseline, *(variant for variant in groups if variant != baseline)]
+    task, kind, model = task_shown(experiment, groups), groups[baseline][0].kind, judged_with(profile, experiment)
+    labels, waiting = labels_of(experiment, order), not_judged_yet(profile, experiment, groups)
+    for score in _scores(kind):
+        column, means = column_of(task, kind, score), means_of(groups, score)
+        differences = comparison.against(scores_of(model, score), baseline)
+        rows = [differences.get(variant, NO_DIFFERENCE) for variant in order]
+        verdicts = [
+            NOT_YET if waiting else verdict(difference, column.better != "lower", MARGINS.get(score))
+            for difference in rows
+        ]
+        columns = {
+            "variant": order,
+            "label": list(labels.values()),
+            "seeds": [len(groups[variant]) for variant in order],
+            "measure": column.label,
+            "mean": [means[variant].mean for variant in order],
+            "difference": [difference.mean for difference in rows],
+            "low": [difference.low for difference in rows],
+            "high": [difference.high for difference in rows],
+            "verdict": [None, *verdicts[1:]],
+        }
+        parts.append(pd.DataFrame(columns))
+    return pd.concat(parts, ignore_index=True)
 
 
-def _differences(
-    profile: str, experiment: str, baseline: str, groups: Groups
-) -> list[tuple[MainScore, dict[str, Difference]]]:
-    """Of the primary measure and the task's main score, every variant minus the baseline."""
+def _scores(kind: str) -> list[str]:
+    """The primary measure and the task's main score."""
+    return [LOWEST_LOSS, TASKS[kind].main_score.name]
+
+
+def _stored(profile: str, experiment: str, baseline: str) -> Groups:
+    groups = by_variant(profile, experiment)
     if baseline not in groups:
         raise NotStoredError(f"{experiment}: no run of {baseline} is stored; there are: {', '.join(groups)}")
-    loss = MainScore(LOWEST_LOSS, "lowest validation loss", "lower", digits=3)
-    measures = [loss, TASKS[groups[baseline][0].kind].main_score]
-    model = judged_with(profile, experiment)
-    return [(measure, comparison.against(scores_of(model, measure.name), baseline)) for measure in measures]
+    return groups
 
 
 def as_text(profile: str, baseline: str = BASELINE) -> str:
@@ -99,12 +88,8 @@ def as_text(profile: str, baseline: str = BASELINE) -> str:
     """
     blocks = []
     for experiment in Runs(profile).profile.experiments:
-        try:
-            frame = compare(profile, experiment, baseline)
-        except NotStoredError:
-            continue
-        lines = [experiment, *_lines(frame)]
-        blocks.append("\n".join([*lines, ONE_SEED] if frame["seeds"].max() == 1 else lines))
+        with contextlib.suppress(NotStoredError):
+            blocks.append(f"{experiment}\n{_text(compare(profile, experiment, baseline))}")
     if not blocks:
         known = list(dict.fromkeys(config.variant for config in Runs(profile).planned()))
         what = "" if baseline in known else nearest(baseline, known)
@@ -112,39 +97,26 @@ def as_text(profile: str, baseline: str = BASELINE) -> str:
     return "\n\n".join(blocks)
 
 
-def _lines(frame: pd.DataFrame) -> list[str]:
-    """A line for each variant: label, seeds, each measure's difference, and the verdict by the first measure."""
-    measures = list(frame["measure"].unique())
-    cells = [["", "seeds", *measures, "verdict"]]
-    for _, rows in frame.groupby("variant", sort=False):
-        label, seeds, verdict_by_loss = rows.iloc[0][["label", "seeds", "verdict"]]
-        numbers = [_number(row, 2 if number else 3) for number, (_, row) in enumerate(rows.iterrows())]
-        cells.append([label, str(seeds), *numbers, "" if pd.isna(verdict_by_loss) else verdict_by_loss])
-    return [line.rstrip() for line in tabulate(cells, tablefmt="plain", disable_numparse=True).splitlines()]
+def _text(frame: pd.DataFrame) -> str:
+    """A line for each variant: label, seeds, each measure's difference, and the verdict by the first measure.
 
-
-def _number(row: pd.Series, digits: int) -> str:
-    """The baseline's mean, or a difference with half its interval."""
-    if pd.isna(row["difference"]):
-        return as_printed(row["mean"], digits)
-    return signed(row["difference"], digits, (row["high"] - row["low"]) / 2)
+    Of the baseline there are means.
+    """
+    loss, score = (rows for _, rows in frame.groupby("measure", sort=False))
+    table = pd.DataFrame({"": loss["label"], "seeds": loss["seeds"]})
+    for rows, digits in ((loss, 3), (score, 2)):
+        halves = ((rows["high"] - rows["low"]) / 2).tolist()
+        cells = [signed(mean, digits, half) for mean, half in zip(rows["difference"], halves, strict=True)]
+        table[rows["measure"].iloc[0]] = [as_printed(rows["mean"].iloc[0], digits), *cells[1:]]
+    table["verdict"] = loss["verdict"].fillna("")
+    lines = tabulate(table, headers="keys", tablefmt="plain", showindex=False, disable_numparse=True).splitlines()
+    if loss["seeds"].max() == 1:
+        lines.append(ONE_SEED)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def draw_comparison(profile: str, experiment: str, baseline: str = BASELINE) -> Figure:
     """A forest: a row for each variant, lowest loss first, a panel for each measure; colours are verdicts."""
-    groups = by_variant(profile, experiment)
-    found = _differences(profile, experiment, baseline, groups)
-    _, losses = found[0]
-    order = sorted((variant for variant in groups if variant != baseline), key=lambda variant: losses[variant].mean)
-    if not order:
-        raise NotStoredError(f"{experiment}: no run of another variant than {baseline} is stored")
-    labels, judged, verdicts = labels_of(experiment, groups), not not_judged_yet(profile, experiment, groups), []
-    figure, (axes,) = new_figure(9, 0.3 * len(order) + 1.8, 1, 2, sharey=True)
-    name_rows(axes[0], [wrapped(labels[variant], 34) for variant in order])
-    for ax, (measure, differences) in zip(axes, found, strict=True):
-        rows = [differences[variant] for variant in order]
-        verdicts += draw_rows(ax, rows, measure.better == "higher", MARGINS.get(measure.name), judged)
-        ax.set_xlabel(f"{measure.label} minus {labels[baseline]}'s", fontsize=SMALL)
-    add_handles(figure, verdict_handles(verdicts), 4, SMALL)
-    add_title(figure, f"{title(task_shown(experiment, groups).table, groups)}; simultaneous 95 % intervals")
-    return figure
+    groups = _stored(profile, experiment, baseline)
+    scores = _scores(groups[baseline][0].kind)
+    return draw_pairs(profile, experiment, groups, experiment, scores, baseline=baseline)

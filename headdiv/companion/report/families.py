@@ -30,7 +30,6 @@ from headdiv.companion.report.verdicts import (
     WORSE,
 )
 from headdiv.companion.tasks.base import VALIDATION_LOSS
-from headdiv.core.errors import DataError
 
 Scores = dict[str, dict[int, float]]  # by variant, by seed
 Weights = dict[str, float]  # of variants' means; they add up to 0
@@ -64,23 +63,6 @@ def scores_of(groups: Groups, score: str) -> Scores:
     return {variant: by_seed for variant, by_seed in known.items() if by_seed}
 
 
-def scores_in_common(task: PaperTask, groups: Groups, score: str, whole: bool) -> Scores:
-    """Scores by variant and seed; of a design, where it is not ``whole``, of the seeds that all stored variants have.
-
-    ``whole``: all runs are there, so a seed counts that some variant lacks, since its training failed.
-
-    Raises:
-        DataError: they have no seed in common.
-    """
-    scores = scores_of(groups, score)
-    if task.factor is None or whole:
-        return scores
-    seeds = set.intersection(*map(set, scores.values())) if scores else set()
-    if not seeds:
-        raise DataError(f"{', '.join(scores) or 'the stored runs'}: expected a seed that all of them have")
-    return {variant: {seed: by_seed[seed] for seed in by_seed if seed in seeds} for variant, by_seed in scores.items()}
-
-
 def means_of(groups: Groups, score: str) -> dict[str, Interval]:
     """A score's mean by variant, with Student's interval; NaN where a run of the variant lacks it."""
     return {variant: interval([score_of(run, score) for run in runs]) for variant, runs in groups.items()}
@@ -94,15 +76,14 @@ def compared_scores(task: PaperTask) -> dict[str, Column]:
 # ---- pairs of variants
 
 
-def pair_differences(scores: Scores, pairs: Sequence[tuple[str, str]]) -> list[Difference]:
+def pair_differences(scores: Scores, pairs: Sequence[tuple[str, str]], baseline: str = BASELINE) -> list[Difference]:
     """The first minus the second of each pair of variants.
 
     One with the baseline has Dunnett's interval, simultaneous over all variants that there are scores of, so that it is
     the same wherever it stands; those of the others are simultaneous over these.
     """
-    others = [pair for pair in pairs if pair[1] != BASELINE]
-    differences = comparison.differences(scores, others)
-    differences |= {(variant, BASELINE): found for variant, found in comparison.against(scores, BASELINE).items()}
+    differences = comparison.differences(scores, [pair for pair in pairs if pair[1] != baseline])
+    differences |= {(variant, baseline): found for variant, found in comparison.against(scores, baseline).items()}
     return [differences.get(pair, NO_DIFFERENCE) for pair in pairs]
 
 

@@ -28,7 +28,7 @@ def as_printed(value: float | None, digits: int, half: float | None = None) -> s
         if digits > FURTHEST:
             text = f"−{-value:.1e}" if value < 0 else f"{value:.1e}"
             return f"{text} ± {half:.1e}" if half and not pd.isna(half) else text
-    return _with_sd(value, digits, half)
+    return _with_half(value, digits, half)
 
 
 def signed(value: float | None, digits: int, half: float | None = None) -> str:
@@ -39,9 +39,14 @@ def signed(value: float | None, digits: int, half: float | None = None) -> str:
     return f"{'+' if value is not None and value > 0 else ''}{as_printed(value, digits, half)}"
 
 
-def with_intervals(ones: Iterable[Interval], digits: int) -> list[str]:
+def with_intervals(intervals: Iterable[Interval], digits: int) -> list[str]:
     """Means and their ±, `as_printed`; of differences, `signed`."""
-    return [(signed if isinstance(one, Difference) else as_printed)(one.mean, digits, one.half) for one in ones]
+    return [
+        signed(interval.mean, digits, interval.half)
+        if isinstance(interval, Difference)
+        else as_printed(interval.mean, digits, interval.half)
+        for interval in intervals
+    ]
 
 
 def enough(values: Iterable[float], digits: int) -> int:
@@ -58,7 +63,7 @@ def significant(value: float | None, half: float | None = None) -> str:
     """A number with four significant digits, but never rounded before the point."""
     if pd.isna(value):
         return NONE
-    return _with_sd(value, _decimals(value, figures=4), half)
+    return _with_half(value, _decimals(value, figures=4), half)
 
 
 def _vanishes(value: float, digits: int) -> bool:
@@ -69,7 +74,7 @@ def _decimals(value: float, figures: int) -> int:
     return max(0, figures - 1 - math.floor(math.log10(abs(value)))) if value else figures - 1
 
 
-def _with_sd(value: float, digits: int, half: float | None) -> str:
+def _with_half(value: float, digits: int, half: float | None) -> str:
     text = f"{value:z,.{digits}f}".replace("-", "−")  # no −0; and a hyphen is too short beside the +
     if pd.isna(half) or half == 0:
         return text
@@ -86,10 +91,12 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} …"
 
 
-def plurals(counts: Iterable[int], one: str) -> str:
+def plurals(counts: Iterable[int], noun: str) -> str:
     """ "2 epochs"; of different counts "2 or 5 epochs", of more than two "31 to 40 epochs"."""
     *fewer, most = sorted(set(counts))
-    return (f"{fewer[0]:,} {'to' if len(fewer) > 1 else 'or'} " if fewer else "") + plural(most, one)
+    if not fewer:
+        return plural(most, noun)
+    return f"{fewer[0]:,} {'to' if len(fewer) > 1 else 'or'} {plural(most, noun)}"
 
 
 def seeds_named(seeds: Iterable[int]) -> str:
@@ -98,6 +105,6 @@ def seeds_named(seeds: Iterable[int]) -> str:
     return f"seed{'' if len(listed) == 1 else 's'} {', '.join(map(str, listed))}"
 
 
-def plural(count: int, one: str) -> str:
+def plural(count: int, noun: str) -> str:
     """ "1 seed", "2 seeds"."""
-    return f"{count:,} {one}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -64,8 +64,8 @@ def judged_with(profile: str, experiment: str) -> Groups:
 def more_rows(model: Groups, groups: Groups) -> list[str]:
     """The sentence about rows of a model that stand in another table; nothing where there are none."""
     others = [task_of(runs[0].experiment).label(runs[0].variant) for name, runs in model.items() if name not in groups]
-    said = "The model also has the rows of this profile's other tables with the same baseline runs"
-    return [f"{said}: {', '.join(others)}."] if others else []
+    what = "The model also has the rows of this profile's other tables with the same baseline runs"
+    return [f"{what}: {', '.join(others)}."] if others else []
 
 
 def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] = (), needs: str = "") -> Groups:
@@ -107,11 +107,11 @@ def not_judged_yet(profile: str, experiment: str, groups: Mapping[str, Sequence[
     """
     runs = Runs(profile)
     planned = runs.planned(experiment)
-    there = {(run.variant, run.seed) for runs in groups.values() for run in runs}
-    found = sum((config.variant, config.seed) in there for config in planned)
-    if not (task_of(experiment).primary or runs.profile.cautious) or found == len(planned):
+    stored_runs = {(run.variant, run.seed) for variant_runs in groups.values() for run in variant_runs}
+    count = sum((config.variant, config.seed) in stored_runs for config in planned)
+    if not (task_of(experiment).primary or runs.profile.cautious) or count == len(planned):
         return ""
-    return f"Not judged yet: {found} of {plural(len(planned), 'run')} {'is' if found == 1 else 'are'} stored."
+    return f"Not judged yet: {count} of {plural(len(planned), 'run')} {'is' if count == 1 else 'are'} stored."
 
 
 def all_quiet(groups: Groups) -> bool:
@@ -121,8 +121,8 @@ def all_quiet(groups: Groups) -> bool:
 
 def failed_trainings(profile: str, experiment: str) -> list[str]:
     """The sentence about runs that failed, and whose variants have the other seeds alone."""
-    found = Runs(profile).failed(experiment)
-    named = [f"{task_of(experiment).label(variant)} ({', '.join(map(str, seeds))})" for variant, seeds in found.items()]
+    failed = Runs(profile).failed(experiment).items()
+    named = [f"{task_of(experiment).label(variant)} ({', '.join(map(str, seeds))})" for variant, seeds in failed]
     return [f"Runs that failed twice, by seed: {'; '.join(named)}."] if named else []
 
 
@@ -140,14 +140,15 @@ def by_module(values: dict[str, Any]) -> Modules:
 
 def kinds_of(modules: Iterable[tuple[str, int]]) -> list[str]:
     """The kinds of attention that these modules are of, in the order of `KIND_LABELS`."""
-    there = {kind for kind, _ in modules}
-    return [kind for kind in KIND_LABELS if kind in there]
+    kinds = {kind for kind, _ in modules}
+    return [kind for kind in KIND_LABELS if kind in kinds]
 
 
 def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
     """What the paper calls each variant, in this task or in another one; one that it does not name goes by its own."""
     tasks = [task_of(experiment), *load_paper(experiment.partition("/")[0]).tasks.values()]
-    return {name: next((said for task in tasks if (said := task.label(name)) != name), name) for name in variants}
+    labels = {name: [task.label(name) for task in tasks] for name in variants}
+    return {name: next((label for label in known if label != name), name) for name, known in labels.items()}
 
 
 def score_label(run: RunResult, name: str) -> str:
@@ -163,18 +164,20 @@ def measured(runs: Sequence[RunResult], scores: Mapping[str, Column]) -> dict[st
 
 def signature(runs: Sequence[RunResult], name: str) -> str:
     """How a score is measured, in one way or in each of several, without numbers of epochs, which runs do not share."""
-    found = [run.scores[name].signature for run in runs if name in run.scores]
-    found = [re.sub(r"epoch \d+ of \d+, that of", "the epoch of", one) for one in found]
-    found = [re.sub(r"the steps of epoch \d+", "the steps of the best epoch", one) for one in found]
-    return " or ".join(dict.fromkeys(found))
+    signatures = []
+    for run in runs:
+        if name in run.scores:
+            text = re.sub(r"epoch \d+ of \d+, that of", "the epoch of", run.scores[name].signature)
+            signatures.append(re.sub(r"the steps of epoch \d+", "the steps of the best epoch", text))
+    return " or ".join(dict.fromkeys(signatures))
 
 
 def title(what: str, groups: Groups, first: bool = False) -> str:
     """ "What: data, 2 epochs, mean over 2 seeds"; ``first``: the first run of each variant is shown."""
     shown = {variant: runs[:1] for variant, runs in groups.items()} if first else groups
-    runs = [run for of in shown.values() for run in of]
-    epochs = plurals((run.epochs for run in runs), "epoch")
-    return f"{what}: {data_title(runs[0].data_name)}, {epochs}, {over_seeds(shown)}"
+    every = [run for runs in shown.values() for run in runs]
+    epochs = plurals((run.epochs for run in every), "epoch")
+    return f"{what}: {data_title(every[0].data_name)}, {epochs}, {over_seeds(shown)}"
 
 
 def over_seeds(groups: Groups) -> str:
@@ -183,4 +186,4 @@ def over_seeds(groups: Groups) -> str:
     if counts == [1]:
         return seeds_named(runs[0].seed for runs in groups.values())
     *fewer, most = map(str, counts)
-    return f"mean over {', '.join(fewer)}{' or ' * bool(fewer)}{most} seeds"
+    return f"mean over {', '.join(fewer)} or {most} seeds" if fewer else f"mean over {most} seeds"

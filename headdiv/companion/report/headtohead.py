@@ -187,8 +187,7 @@ def comparison_data(results: Results) -> TableData:
         shown = dict.fromkeys([*family.verdicts.values(), last])  # the score that decides, and the last
         changes = {name: family.estimate(scores_of(results.model, name)) for name in shown}
         if family.rows:
-            judged = not results.waiting
-            tables[family.caption] = difference_table(task, family, changes, judged, seeds=True, units=True)
+            tables[family.caption] = difference_table(results, family, changes, seeds=True, units=True)
     tables["cost"] = results.rows("Method", _cost_cells(numbers, means, quiet))
     cells = {
         label[0].upper() + label[1:]: with_intervals(means[name], digits) for name, (label, digits) in MEASURES.items()

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headdiv.companion.analysis import comparison
-from headdiv.companion.analysis.statistics import Interval, interval
+from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.importance import ImportanceResult, stored_importance
 from headdiv.companion.experiments.papers import BASELINE
@@ -67,32 +67,35 @@ def pruning_data(profile: str, experiment: str) -> TableData:
     task = task_shown(experiment, groups)
     if not groups:
         raise NotStoredError(f"{experiment}{OF_PRUNING}: {_makes_it(profile, experiment)}")
-    runs = [run for of in groups.values() for run in of]
-    first, numbers = runs[0], heads_to_mask(groups)
-    apart = comparison.against(numbers, BASELINE)
-    heads, of_variants = _heads(runs), [of[0].every for of in groups.values()]
-    found: dict[str, list[Interval]] = {
-        "validation_nll": [interval([run.loss.value for run in of]) for of in groups.values()],
-        "heads_to_mask": [interval(list(numbers[variant].values())) for variant in groups],
-        "heads_to_mask_difference": [apart.get(variant, NO_DIFFERENCE) for variant in groups],
+    runs = [run for of_variant in groups.values() for run in of_variant]
+    first, heads, numbers = runs[0], _heads(runs), heads_to_mask(groups)
+    against = comparison.against(numbers, BASELINE)
+    losses = [interval([run.loss.value for run in of_variant]) for of_variant in groups.values()]
+    counts = [interval(list(numbers[variant].values())) for variant in groups]
+    differences = [against.get(variant, NO_DIFFERENCE) for variant in groups]
+    columns = {
+        "variant": list(groups),
+        "label": [task.label(variant) for variant in groups],
+        "seeds": [len(of_variant) for of_variant in groups.values()],
+        "heads": [of_variant[0].every for of_variant in groups.values()],
     }
-    seeds, labels = [len(of) for of in groups.values()], [task.label(variant) for variant in groups]
-    table = pd.DataFrame({"variant": list(groups), "label": labels, "seeds": seeds, "heads": of_variants})
-    for name, ones in found.items():
-        table = table.assign(**ends(name, ones))
-    waiting = not_judged_yet(profile, experiment, groups)
-    shown = pd.DataFrame(
-        {"Method": labels, "Seeds": list(map(str, seeds))}
-        | {f"Validation loss, all heads ({first.loss.unit})": with_intervals(found["validation_nll"], 3)}
-        | {f"Heads that can be masked, of {heads}": with_intervals(found["heads_to_mask"], 1)}
-        | {"Minus the baseline": with_intervals(found["heads_to_mask_difference"], 1)},
-        index=list(groups),
+    table = pd.DataFrame(
+        columns
+        | ends("validation_nll", losses)
+        | ends("heads_to_mask", counts)
+        | ends("heads_to_mask_difference", differences)
     )
+    cells = {
+        "Method": columns["label"],
+        "Seeds": [str(count) for count in columns["seeds"]],
+        f"Validation loss, all heads ({first.loss.unit})": with_intervals(losses, 3),
+        f"Heads that can be masked, of {heads}": with_intervals(counts, 1),
+        "Minus the baseline": with_intervals(differences, 1),
+    }
+    waiting = not_judged_yet(profile, experiment, groups)
     if task.primary and not waiting:
-        ones = found["heads_to_mask_difference"]
-        shown["Verdict"] = [
-            NONE if name == BASELINE else MORE[verdict(one)] for name, one in zip(groups, ones, strict=True)
-        ]
+        decided = [MORE[verdict(difference)] for difference in differences]
+        cells["Verdict"] = [NONE if name == BASELINE else text for name, text in zip(groups, decided, strict=True)]
     scale = (
         f"Profile {Runs(profile).name}: {data_title(first.config.data['name'])}, {heads} heads in "
         f"{plurals((len(run.modules) for run in runs), 'attention module')}, validation split, without dropout and "
@@ -106,13 +109,12 @@ def pruning_data(profile: str, experiment: str) -> TableData:
     steps = [len(run.curve) - 1 for run in runs if run.curve[-1].kept == 0 and len(run.curve) <= run.every]
     how += f" They are masked in {plurals(steps, 'step')}, so numbers are those of whole steps." if steps else ""
     alone = comparison.uneven(numbers)
-    said = [
-        *[waiting] * bool(waiting),
-        *set_apart(task.label(variant) for variant in groups if variant in alone),
-        *failed_trainings(profile, experiment),
-    ]
+    remarks = [waiting] if waiting else []
+    remarks += set_apart(task.label(variant) for variant in groups if variant in alone)
+    remarks += failed_trainings(profile, experiment)
+    tables = {"heads": pd.DataFrame(cells, index=list(groups))}
     notes = [how, SIMULTANEOUS]
-    return TableData(f"{task.table}, pruning", task.title, scale, table, {"heads": shown}, remarks=said, notes=notes)
+    return TableData(f"{task.table}, pruning", task.title, scale, table, tables, remarks=remarks, notes=notes)
 
 
 def _makes_it(profile: str, of: str) -> str:

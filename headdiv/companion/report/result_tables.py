@@ -33,7 +33,6 @@ from headdiv.companion.report.families import (
     compared_scores,
     families_of,
     means_of,
-    scores_in_common,
     scores_of,
     set_apart_by_score,
 )
@@ -137,24 +136,22 @@ def results_of(profile: str, experiment: str) -> Results:
 
 
 def difference_table(
-    task: PaperTask,
+    results: Results,
     family: Family,
     differences: Mapping[str, list[Difference]],
-    judged: bool,
     seeds: bool = False,
     units: bool = False,
 ) -> pd.DataFrame:
-    """A line for each row of a family: its names, its difference in each score, and what is decided.
+    """A line for each row of a family: its names, its difference in each score, and what is decided, if it may be.
 
     Args:
-        task: whose columns the scores are.
+        results: whose task has the scores' columns.
         family: that the rows are of.
         differences: by score, one for each row.
-        judged: whether verdicts may be shown.
         seeds: whether a column counts them.
         units: whether headings have the scores' units.
     """
-    shown = pd.DataFrame([row.names for row in family.rows], columns=list(family.heads))
+    task, shown = results.task, pd.DataFrame([row.names for row in family.rows], columns=list(family.heads))
     if seeds:
         rows = zip(*differences.values(), strict=True)
         shown["Seeds"] = [str(max(difference.count for difference in row)) for row in rows]
@@ -162,7 +159,7 @@ def difference_table(
         column = task.columns[score]
         heading = with_unit(column.label, column.unit) if units else column.label
         shown[heading] = with_intervals(rows, column.digits)
-    if judged:
+    if not results.waiting:
         for heading, score in family.verdicts.items():
             shown[heading] = [_verdict(task, family, score, difference) for difference in differences[score]]
     return shown
@@ -252,7 +249,7 @@ def results_data(results: Results) -> TableData:
     if numbers["seeds"].max() > 1:
         notes.append(PLUS_MINUS)
     if differences:
-        tables[family.caption] = difference_table(task, family, differences, judged=False, seeds=True)
+        tables[family.caption] = difference_table(results, family, differences, seeds=True)
         notes.append(SIMULTANEOUS)
         apart = {task.columns[name].label: uneven(scores[name]) & groups.keys() for name in compared}
         notes += set_apart_by_score(task, apart)
@@ -297,7 +294,7 @@ def family_data(results: Results) -> TableData:
     """The means of a task's variants, then each family's differences."""
     task, groups, columns = results.task, results.groups, compared_scores(results.task)
     families, means = families_of(task, groups), {name: results.means(name) for name in columns}
-    scores = {name: scores_in_common(task, results.model, name, whole=not results.waiting) for name in columns}
+    scores = {name: scores_of(results.model, name) for name in columns}
     differences = {
         name: {score: family.estimate(of_score) for score, of_score in scores.items()}
         for name, family in families.items()
@@ -308,7 +305,7 @@ def family_data(results: Results) -> TableData:
     tables = {"every model": results.rows("Model", cells)}
     for name, family in families.items():
         if family.rows:
-            tables[family.caption] = difference_table(task, family, differences[name], judged=not results.waiting)
+            tables[family.caption] = difference_table(results, family, differences[name])
     apart: dict[str, set[str]] = {
         column.label: set().union(*(uneven(family.scores(scores[name])) for family in families.values()))
         for name, column in columns.items()

@@ -36,10 +36,11 @@ def training_size(run: RunResult, *others: RunResult) -> str:
     """
     known = load_registry().get(run.data_name.removesuffix(PART)) if run.data_name.endswith(PART) else None
     whole = known.splits["train"].count if known else None
-    shares = sorted({one.config.train.get("share", 1.0) for one in (run, *others)})
-    part = " or ".join("all" if share == 1 else f"{100 * share:g} %" for share in shares)
     size = TASKS[run.kind].training_size(run.config.data, run.data.model_dump(), whole)
-    return f"{part} of " * (shares != [1.0]) + size
+    shares = sorted({each.config.train.get("share", 1.0) for each in (run, *others)})
+    if shares == [1.0]:
+        return size
+    return f"{' or '.join('all' if share == 1 else f'{100 * share:g} %' for share in shares)} of {size}"
 
 
 def scale(runs: list[RunResult], profile: str) -> str:
@@ -48,25 +49,21 @@ def scale(runs: list[RunResult], profile: str) -> str:
     task, test = TASKS[first.kind], first.data.split("test")
     failed = [f"{run.variant}, seed {run.seed}: {'; '.join(run.failures())}" for run in runs if run.failures()]
     batches = dict.fromkeys(f"{run.config.train['tokens_per_batch']:,}" for run in runs)  # a variant may have its own
+    tokens = f" of {test['tokens']:,} tokens" if "tokens" in test else ""
     parts = [
         data_title(first.data_name),
         training_size(*runs),
         *_drawn(first),
-        f"{test['examples']:,} test {task.example_noun}"
-        + (f" of {test['tokens']:,} tokens" if "tokens" in test else ""),
+        f"{test['examples']:,} test {task.example_noun}{tokens}",
         f"{plurals((run.epochs for run in runs), 'epoch')} of batches of {' or '.join(batches)} {task.batch_unit}",
         " or ".join(dict.fromkeys(map(_model, runs))),
         seeds_named(run.seed for run in runs),
         "; ".join(sorted({machine(run) for run in runs})),
     ]
-    return " ".join(
-        [
-            f"Profile {paths.profile_file(profile).stem}: {', '.join(parts)}.",
-            *data_losses(first),
-            *toy(first),
-            *([f"**Diverged, or learnt nothing: {'. '.join(failed)}.**"] if failed else []),
-        ]
-    )
+    sentences = [f"Profile {paths.profile_file(profile).stem}: {', '.join(parts)}.", *data_losses(first), *toy(first)]
+    if failed:
+        sentences.append(f"**Diverged, or learnt nothing: {'. '.join(failed)}.**")
+    return " ".join(sentences)
 
 
 def _drawn(run: RunResult) -> list[str]:
@@ -80,7 +77,9 @@ def _drawn(run: RunResult) -> list[str]:
 
 def toy(run: RunResult) -> list[str]:
     """The sentence about toys, if this is one: a generated text, or a sample of a public one."""
-    return [TOY] if run.data_name == "toy" else [SAMPLE] if run.data_name.endswith(SAMPLED) else []
+    if run.data_name == "toy":
+        return [TOY]
+    return [SAMPLE] if run.data_name.endswith(SAMPLED) else []
 
 
 def _model(run: RunResult) -> str:
@@ -95,10 +94,12 @@ def _model(run: RunResult) -> str:
 
 def machine(run: RunResult) -> str:
     """Device, threads and processes of a run."""
-    made = run.provenance
-    parts = ((0, made.ranks),) if isinstance(made.ranks, int) else made.ranks
-    ranks = [f"{plural(count, 'rank')}" + f" from step {step:,} on" * (step > 0) for step, count in parts]
-    return ", ".join([made.device, plural(made.threads, "thread"), *(ranks if ranks != ["1 rank"] else [])])
+    provenance = run.provenance
+    parts = [provenance.device, plural(provenance.threads, "thread")]
+    counts = [(0, provenance.ranks)] if isinstance(provenance.ranks, int) else list(provenance.ranks)
+    if counts != [(0, 1)]:
+        parts += [plural(count, "rank") + (f" from step {step:,} on" if step else "") for step, count in counts]
+    return ", ".join(parts)
 
 
 def data_losses(run: RunResult) -> list[str]:
@@ -115,7 +116,7 @@ def data_losses(run: RunResult) -> list[str]:
             shown = _by_split({split: f"{as_printed(100 * share, 1)} %" for split, share in shares.items() if share})
             sentences.append(f"Cut at {run.config.data[cut.limit]:,} words: {shown} of the {cut.what}.")
     for key, what in task.mentioned.items():
-        counts = {split: f"{found[key]:,}" for split, found in splits.items() if found.get(key)}
+        counts = {split: f"{statistics[key]:,}" for split, statistics in splits.items() if statistics.get(key)}
         if counts:
             sentences.append(f"{what}: {_by_split(counts)}.")
     return sentences

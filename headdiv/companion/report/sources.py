@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
 
 from headdiv.companion import paths
@@ -15,73 +13,74 @@ from headdiv.companion.report.formats import as_printed, plurals, with_unit
 from headdiv.companion.report.scale import data_title, toy
 from headdiv.companion.report.table_data import BESIDE, PLUS_MINUS, TableData
 
-TOTAL = "Total"
+OURS = {  # columns of ours: heading, decimals, and the paper's column of the same thing
+    "weight": ("Sampling (%)", 1, "sampling"),
+    "tokens": ("Tokens drawn", 0, "train_billions"),
+    "share": ("Share of tokens drawn (%)", 2, "share"),
+    "passes": ("Passes", 0, ""),
+}
 
 
-def sources_table(profile: str, experiment: str, table: DataTable) -> pd.DataFrame:
+def sources_data(profile: str, experiment: str, table: DataTable) -> TableData:
+    """What was drawn from each source, with the sums; one sentence where the runs' text has no sources."""
+    runs = stored(profile, experiment)
+    numbers, data = _numbers(runs, table), runs[0].config.data
+    scale = f"Profile {paths.profile_file(profile).stem}: {data_title(runs[0].data_name)}"
+    if data["mixture"] is None:
+        scale += " is read as one stream: without data.mixture there are no sources to compare."
+        return TableData(table.table, table.title, scale, numbers)
+    seeds = len({run.seed for run in runs})
+    scale += (
+        f", {plurals((run.epochs for run in runs), 'epoch')} of {data['epoch_tokens']:,} tokens, "
+        f"{'one seed' if seeds == 1 else f'mean over {seeds} seeds'}. "
+        "Tokens drawn are those of whole documents up to the last block read, document ends included."
+    )
+    notes = [*table.notes, PLUS_MINUS] if seeds > 1 else table.notes
+    tables = {BESIDE: _cells(numbers, table, seeds)}
+    return TableData(table.table, table.title, " ".join([scale, *toy(runs[0])]), numbers, tables, notes=notes)
+
+
+def _numbers(runs: list[RunResult], table: DataTable) -> pd.DataFrame:
     """One line a source: ours, then what the paper reports; runs differ by seed alone, and by little.
 
     Columns: source; weight (%) in the mixture; tokens drawn with their documents' ends, mean over the seeds, and
     tokens_sd; share (%) of all tokens drawn; passes, how often all documents of the source were read;
     ``<name>_paper`` of each of the paper's columns. A text without a mixture is the source "all".
     """
-    runs = stored(profile, experiment)
-    mixture = runs[0].config.data["mixture"] or {"all": 1.0}
-    every = pd.DataFrame([run.data.stream.tokens for run in runs], index=[run.seed for run in runs])
+    weights = pd.Series(runs[0].config.data["mixture"] or {"all": 1.0})
+    every = pd.DataFrame([run.data.stream.tokens for run in runs], index=[run.seed for run in runs])[weights.index]
     drawn = every.groupby(level=0).mean()  # runs of one seed draw the same
-    rows = []
-    for name in dict.fromkeys([*table.rows, *mixture]):
-        row: dict[str, Any] = dict.fromkeys(("source", "weight", "tokens", "tokens_sd", "share", "passes"))
-        row["source"] = name
-        if name in mixture:
-            row["weight"] = 100 * mixture[name] / sum(mixture.values())
-            row |= {"tokens": drawn[name].mean(), "tokens_sd": drawn[name].std()}
-            row["share"] = 100 * row["tokens"] / drawn.mean().sum()
-            row["passes"] = max(run.data.stream.passes[name] for run in runs)
-        rows.append(row | {f"{column}_paper": table.rows.get(name, {}).get(column) for column in table.columns})
-    numbers = pd.DataFrame(rows)
-    return numbers.astype({name: float for name in numbers.columns if name != "source"})
-
-
-def sources_data(profile: str, experiment: str, table: DataTable) -> TableData:
-    """`sources_table` for display, with the sums; one sentence where the runs' text has no sources."""
-    runs = stored(profile, experiment)
-    numbers = sources_table(profile, experiment, table)
-    if runs[0].config.data["mixture"] is None:
-        said = f"{_begin(runs, profile)} is read as one stream: without data.mixture there are no sources to compare."
-        return TableData(table.table, table.title, said, numbers)
-    total = {"source": TOTAL, "tokens_sd": None, "passes": None}
-    sums = {name: numbers[name].sum() for name in numbers.columns if name not in total}
-    seeds = len({run.seed for run in runs})
-    shown = pd.DataFrame([_cells(row, table, seeds) for row in [*numbers.to_dict("records"), total | sums]])
-    epochs, size = plurals((run.epochs for run in runs), "epoch"), runs[0].config.data["epoch_tokens"]
-    said = (
-        f"{_begin(runs, profile)}, {epochs} of {size:,} tokens, "
-        f"{'one seed' if seeds == 1 else f'mean over {seeds} seeds'}. "
-        "Tokens drawn are those of whole documents up to the last block read, document ends included."
+    ours = pd.DataFrame(
+        {
+            "weight": 100 * weights / weights.sum(),
+            "tokens": drawn.mean(),
+            "tokens_sd": drawn.std(),
+            "share": 100 * drawn.mean() / drawn.mean().sum(),
+            "passes": pd.DataFrame([run.data.stream.passes for run in runs])[weights.index].max(),
+        }
     )
-    notes = [*table.notes, *([PLUS_MINUS] if seeds > 1 else [])]
-    return TableData(table.table, table.title, " ".join([said, *toy(runs[0])]), numbers, {BESIDE: shown}, notes=notes)
+    paper = pd.DataFrame.from_dict(table.rows, orient="index", columns=list(table.columns)).add_suffix("_paper")
+    sources = list(dict.fromkeys([*table.rows, *weights.index]))
+    joined = ours.reindex(sources).join(paper).astype(float)
+    return joined.rename_axis("source").reset_index()
 
 
-def _begin(runs: list[RunResult], profile: str) -> str:
-    return f"Profile {paths.profile_file(profile).stem}: {data_title(runs[0].data_name)}"
-
-
-def _cells(row: dict[str, Any], table: DataTable, seeds: int) -> dict[str, str]:
+def _cells(numbers: pd.DataFrame, table: DataTable, seeds: int) -> pd.DataFrame:
     """Ours, each followed by the paper's column of the same thing where there is one, then its other columns."""
+    sums = numbers.drop(columns=["source", "tokens_sd", "passes"]).sum()
+    rows = pd.concat([numbers, pd.DataFrame([sums]).assign(source="Total")], ignore_index=True)
+    halves = [half_width(sd, seeds) if sd > 0 else None for sd in rows["tokens_sd"]]
     paper = {
-        name: (with_unit(f"{column.label}, paper", column.unit), as_printed(row[f"{name}_paper"], column.digits))
+        name: (with_unit(f"{column.label}, paper", column.unit), rows[f"{name}_paper"], column.digits)
         for name, column in table.columns.items()
     }
-    sd = row["tokens_sd"]
-    half = half_width(sd, seeds) if sd is not None and sd > 0 else None
-    cells = [("Source", row["source"])]
-    for heading, value, same in (
-        ("Sampling (%)", as_printed(row["weight"], 1), "sampling"),
-        ("Tokens drawn", as_printed(row["tokens"], 0, half), "train_billions"),
-        ("Share of tokens drawn (%)", as_printed(row["share"], 2), "share"),
-        ("Passes", as_printed(row["passes"], 0), None),
-    ):
-        cells += [(heading, value), *([paper.pop(same)] if same in paper else [])]
-    return dict([*cells, *paper.values()])
+    cells = {"Source": list(rows["source"])}
+    for name, (heading, digits, same) in OURS.items():
+        half = halves if name == "tokens" else [None] * len(rows)
+        cells[heading] = [as_printed(value, digits, each) for value, each in zip(rows[name], half, strict=True)]
+        if same in paper:
+            heading, values, digits = paper.pop(same)
+            cells[heading] = [as_printed(value, digits) for value in values]
+    for heading, values, digits in paper.values():
+        cells[heading] = [as_printed(value, digits) for value in values]
+    return pd.DataFrame(cells)
