@@ -1,18 +1,20 @@
-"""The tables of docs/results.md and its appendix show the stored runs."""
+"""Tables and the headline of docs/results.md and its appendix, and the checklist's hours, show the stored runs."""
 
 import csv
 import re
 from functools import cache
 
 import pytest
-from tracked import ROOT
+from tracked import ROOT, git_files
 
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.experiments.run_result import read_outputs
 from headdiv.companion.report.families import reported_difference
 from headdiv.companion.report.groups import judged_with
 from headdiv.companion.report.measures import MEASURES, mean_measure
+from headdiv.core.files import read_json
 
 NUMBER = re.compile(r"[+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
 RUNS = {
@@ -81,6 +83,7 @@ STORED = {  # tables of which each row has a baseline of its own
     "shares": "results/shares/tables/headtohead_shares.csv",
 }
 ENDS = ("", "_low", "_high")
+BATCH_NORM = ("batch-norm", "baseline")
 OF_TWO = {"dropout": "parts", "float32": "parts"}  # tables whose rows are of two profiles
 runs_of = cache(judged_with)
 
@@ -171,3 +174,62 @@ def test_a_table_of_results_shows_the_stored_runs(monkeypatch, page, heading, nu
                 if not agree(cell, found):
                     wrong.append(f"{label}, {column}: found {cell!r}, expected {found}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_hours_of_the_checklist_are_those_of_the_stored_runs():
+    (_, *rows), *_ = tables("docs/checklist.md").values()
+    seconds = {}
+    for profile, trainings, hours, machine in rows:
+        if "not kept" in machine:
+            seconds[profile] = [3600 * float(hours)]
+            continue
+        if profile == "`contest`, tuning":
+            settings = map(read_json, git_files("results/contest/*/tune/*.json"))
+            seconds[profile] = [one["seconds"] for one in settings if "curve" in one]
+        else:
+            stored = (read_json(path) for path in git_files(f"results/{profile.strip('`')}/*/metrics.json"))
+            seconds[profile] = {run["hash"]: run["cost"]["training_seconds"] for run in stored}.values()
+        assert (trainings, hours) == (f"{len(seconds[profile])}", f"{sum(seconds[profile]) / 3600:.1f}"), profile
+    stored = {path.relative_to(ROOT / "results").parts[0] for path in git_files("results/*/metrics.json")}
+    assert {profile.strip("`") for profile in seconds} == {*stored, "quick", "contest`, tuning"}
+    total = sum(map(sum, seconds.values())) / 3600
+    assert f"Together {total:.1f} hours" in (ROOT / "docs" / "checklist.md").read_text()
+
+
+def in_one_line(page):
+    return " ".join((ROOT / page).read_text().split())
+
+
+def test_the_headline_is_what_the_stored_runs_of_part_1_say(monkeypatch):
+    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
+    said = "After 4,680 updates, with the settings tried, three papers' methods did not beat a tuned"
+    for page in ("README.md", "docs/results.md"):
+        assert said.lower() in in_one_line(page).lower()
+    assert {run.curve[-1].steps for runs in runs_of(*RUNS["tuned"]).values() for run in runs} == {4680}
+    methods = {"tuned/direct-8", "tuned/alphas", "tuned/rfb-80"}
+    by_loss, by_cka = (against_baseline("tuned", score) for score in ("lowest", "cka"))
+    assert all(by_loss[one].low > 0 for one in methods)  # nats above the Transformer
+    assert all(0.005 < by_cka[one].mean < 0.275 for one in methods)
+
+
+def test_batch_normalisation_is_equal_over_the_seeds_of_both_parts(monkeypatch):
+    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
+    monkeypatch.setitem(RUNS, "shares", ("shares", "headtohead/shares"))
+    both = {one: by_seed(f"tuned/{one}", "lowest") | by_seed(f"shares/{one}", "lowest") for one in BATCH_NORM}
+    found = comparison.differences(both, [BATCH_NORM])[BATCH_NORM]
+    assert (found.count, round(found.mean, 3), round(found.half, 3)) == (11, 0.002, 0.007)
+    assert round(found.equivalence(0.01), 3) == 0.016
+    assert "it has +0.002 ± 0.007: equal within 0.01 (p = 0.016)" in in_one_line("docs/results.md")
+
+
+def test_how_often_translations_of_iwslt_repeat_themselves():
+    """A phrase of three stored tokens, at once again."""
+    shares = {"baseline": [], "others": []}
+    for path in git_files(*(f"results/tables/{paper}/translation/*/metrics.json" for paper in ("mhr", "dpp"))):
+        outputs = read_outputs(path).tokens
+        again = sum(any(x[i : i + 3] == x[i + 3 : i + 6] for i in range(len(x) - 5)) for x in outputs)
+        shares["baseline" if path.parts[-3] == "baseline" else "others"].append(100 * again / len(outputs))
+    ends = [f"{value:.1f}" for value in (min(shares["baseline"]), max(shares["baseline"]), max(shares["others"]))]
+    assert ends == ["4.9", "5.3", "7.5"]
+    said = "In {} to {} % of the Transformer's outputs, and up to {} % of the others'"
+    assert said.format(*ends) in in_one_line("docs/appendix.md")
