@@ -275,3 +275,15 @@ def test_init_says_what_to_do_next(project, headdiv_says):
     assert (status, err) == (0, "")
     assert re.match(rf"{project.home}/my new: \d+ files written.*\n", out)
     assert f"cd '{project.home}/my new'\n  headdiv demo" in out
+
+
+def test_names_are_listed_those_of_the_profile_alone(project, headdiv_says):
+    status, out, err = headdiv_says("list", "--profile", "tiny")
+    names = dict(line.split(": ") for line in out.splitlines())
+    assert (status, err) == (0, "")
+    assert names[EXPERIMENT] == "baseline, direct-8"
+    assert names["tables"] == EXPERIMENT
+    assert "deacon_figure6" in names["figures"].split(", ")
+    assert not any(name.startswith("mhr") for name in names["figures"].split(", "))
+    assert "deacon" in names["methods"].split(", ")
+    assert "multi30k" in names["data sets"].split(", ")

@@ -311,6 +311,30 @@ def heads(model: str, text: Path, target: Path | None, output: Path) -> None:
 # ---- what the workflow calls
 
 
+@cli.command(name="list")
+@PROFILE
+def list_names(profile: str) -> None:
+    """Print the names that commands take: profiles, and a profile's experiments, variants, tables and figures.
+
+    Methods and public data sets come last.
+    """
+    from headdiv.companion import paths
+    from headdiv.companion.data.public_sets import load_registry
+    from headdiv.companion.experiments.profiles import Runs
+    from headdiv.companion.report.figures import figures_of
+    from headdiv.companion.report.tables import tables_of
+    from headdiv.methods import METHODS
+
+    runs = Runs(profile)
+    names = {"profiles": sorted(path.stem for path in (paths.home() / "config").glob("*.yaml"))}
+    for experiment in runs.experiments():
+        names[experiment] = list(dict.fromkeys(run.variant for run in runs.planned(experiment)))
+    names |= {"tables": list(tables_of(runs)), "figures": list(figures_of(runs))}
+    names |= {"methods": list(METHODS), "data sets": list(load_registry())}
+    for kind, listed in names.items():
+        click.echo(f"{kind}: {', '.join(listed)}")
+
+
 @cli.command(hidden=True)
 @EXPERIMENT
 @PROFILE
