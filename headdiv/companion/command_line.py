@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,7 @@ PATH = click.Path(path_type=Path)
 EXPERIMENT = click.argument("experiment", metavar="PAPER/TASK")
 VARIANT = click.argument("variant")
 SEED = click.option("--seed", type=int, default=1, show_default=True, help="Any; tables show the profile's own.")
-PROFILE = click.option(
-    "--profile", default="quick", show_default=True, help="Name of a file in config/, or the path of a YAML file."
-)
+PROFILE = click.option("--profile", default="quick", show_default=True, help="Name of a file in config/, or its path.")
 
 
 @click.group(context_settings={"max_content_width": 120})
@@ -89,12 +87,11 @@ def init(names: tuple[Path, ...], data: bool, languages: tuple[str, str] | None)
 def demo(profile: str) -> None:
     """Train a small Transformer and a small DEACON, and draw a head of two that learnt more."""
     click.echo("Two small Transformers learn to translate a toy language,\none of them with DEACON. About a minute.\n")
-    from headdiv.companion.report.demo import demo as run
-    from headdiv.companion.report.demo import where_to_go_on
+    from headdiv.companion.report import demo
 
-    rows, picture = run(profile)
+    rows, picture = demo.demo(profile)
     print_table(rows)
-    click.echo(where_to_go_on(picture))
+    click.echo(demo.where_to_go_on(picture))
 
 
 @cli.command()
@@ -169,8 +166,7 @@ def train(experiment: str, variant: str, seed: int, profile: str, no_scores: boo
 def tune(experiment: str, profile: str, arm: str | None) -> None:
     """Tune an experiment's arms by validation loss, and print what was tried.
 
-    The profile's section 'tune' says how. What is stored is not trained again. The experiment's runs then have each
-    arm's choice.
+    The profile's section 'tune' says how; what is stored is not trained again. Runs then take each arm's choice.
     """
     from headdiv.companion.experiments import tuning
     from headdiv.companion.experiments.profiles import Runs
@@ -314,10 +310,7 @@ def heads(model: str, text: Path, target: Path | None, output: Path) -> None:
 @cli.command(name="list")
 @PROFILE
 def list_names(profile: str) -> None:
-    """Print the names that commands take: profiles, and a profile's experiments, variants, tables and figures.
-
-    Methods and public data sets come last.
-    """
+    """Print the names that commands take: profiles, a profile's variants, tables and figures, methods, data sets."""
     from headdiv.companion import paths
     from headdiv.companion.data.public_sets import load_registry
     from headdiv.companion.experiments.profiles import Runs
@@ -326,11 +319,12 @@ def list_names(profile: str) -> None:
     from headdiv.methods import METHODS
 
     runs = Runs(profile)
-    names = {"profiles": sorted(path.stem for path in (paths.home() / "config").glob("*.yaml"))}
+    names: dict[str, Iterable[str]] = {
+        "profiles": sorted(path.stem for path in (paths.home() / "config").glob("*.yaml"))
+    }
     for experiment in runs.experiments():
-        names[experiment] = list(dict.fromkeys(run.variant for run in runs.planned(experiment)))
-    names |= {"tables": list(tables_of(runs)), "figures": list(figures_of(runs))}
-    names |= {"methods": list(METHODS), "data sets": list(load_registry())}
+        names[experiment] = dict.fromkeys(run.variant for run in runs.planned(experiment))
+    names |= {"tables": tables_of(runs), "figures": figures_of(runs), "methods": METHODS, "data sets": load_registry()}
     for kind, listed in names.items():
         click.echo(f"{kind}: {', '.join(listed)}")
 

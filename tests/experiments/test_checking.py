@@ -64,11 +64,6 @@ def as_folder(path):
     path.mkdir()
 
 
-def as_loop(path):
-    path.unlink()
-    path.symlink_to(path)
-
-
 def of_another_seed(path):
     write_json(path, read_json(path) | {"seed": 2})
 
@@ -83,12 +78,11 @@ def with_nan(path):
     ("spoil", "said"),
     [
         (as_folder, "cannot be read (Is a directory)"),
-        (as_loop, "cannot be read (Too many levels of symbolic links)"),
         (of_another_seed, "seed: found '2', expected '1', as in its path"),
         (with_nan, "scores.bleu.value: input should be a finite number, found nan"),
         (lambda path: write_json(path, read_json(path) | {"format": 2}), "metrics of format 2, expected 3"),
     ],
-    ids=["folder", "loop", "another seed", "nan", "format"],
+    ids=["folder", "another seed", "nan", "format"],
 )
 def test_metrics_that_are_none_are_named_and_no_run_is_lost_in_silence(path, caplog, spoil, said):
     spoil(path)
