@@ -68,11 +68,11 @@ def against(scores: Scores, baseline: str) -> dict[str, Difference]:
 
 def differences(scores: Scores, pairs: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Difference]:
     """The first minus the second of each pair of variants; intervals are simultaneous over all pairs."""
-    for one, other in pairs:
-        if one == other:
-            raise ValueError(f"pairs: found {one!r} beside itself, expected two variants")
-    found = contrasts(scores, [{one: 1.0, other: -1.0} for one, other in pairs])
-    return dict(zip(pairs, found, strict=True))
+    for first, second in pairs:
+        if first == second:
+            raise ValueError(f"pairs: found {first!r} beside itself, expected two variants")
+    estimates = contrasts(scores, [{first: 1.0, second: -1.0} for first, second in pairs])
+    return dict(zip(pairs, estimates, strict=True))
 
 
 def contrasts(scores: Scores, weights: Sequence[Mapping[str, float]]) -> list[Difference]:

@@ -57,7 +57,7 @@ class DataConfig(Settings):
         """The rest, as far as it is set, with the files that it names."""
         found = self.model_dump(mode="json", include={*self.scored_alone})
         named = {name for value in found.values() for name in value}
-        files = {name: of for name, of in (self.files or {}).items() if name in named}
+        files = {name: paths for name, paths in (self.files or {}).items() if name in named}
         return found | ({"files": files} if files else {})
 
 

@@ -33,17 +33,17 @@ def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
     tables, figures, pruned = {}, {}, known.pruned()
     for table, experiment in tables_of(known).items():
         task, about = task_of(experiment), data_table_of(table)
-        of = next((f", {end[1:]}" for end in (OF_TUNING, OF_PRUNING) if table.endswith(end)), "")
-        caption = f"{(about or task).table}{of}. {(about or task).title}"
+        part = next((f", {ending[1:]}" for ending in (OF_TUNING, OF_PRUNING) if table.endswith(ending)), "")
+        caption = f"{(about or task).table}{part}. {(about or task).title}"
         reads = (OUTPUTS,) if table == experiment and task.compares_outputs else ()
         reads += (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
         paper = experiment.partition("/")[0]
         tables[table.replace("/", "_")] = Product(paper, known.of_one_model(experiment), caption, reads)
     for name, entry in figures_of(known).items():
         reads = (IMPORTANCE,) if entry.of_importance else ()
-        shown = [one for one in entry.experiments_in(known) if not reads or one in pruned]
-        shown = list(dict.fromkeys(one for experiment in shown for one in known.of_one_model(experiment)))
-        figures[name] = Product(entry.paper, shown, entry.caption, reads)
+        shown = [experiment for experiment in entry.experiments_in(known) if not reads or experiment in pruned]
+        judged = dict.fromkeys(row for experiment in shown for row in known.of_one_model(experiment))
+        figures[name] = Product(entry.paper, list(judged), entry.caption, reads)
     return tables, figures
 
 

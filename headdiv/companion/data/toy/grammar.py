@@ -88,7 +88,9 @@ def lexicon() -> dict[str, Any]:
     """The tables of ``lexicon.yaml``, nouns, pronouns and verbs as objects."""
     data = yaml.safe_load(resources.files(__package__).joinpath("lexicon.yaml").read_text(encoding="utf-8"))
     data["nouns"] = {
-        kind: [Noun(kind, (one, many), (de, des), "mfn".index(gender)) for one, many, gender, de, des in rows]
+        kind: [
+            Noun(kind, (singular, plural), (de, des), "mfn".index(gender)) for singular, plural, gender, de, des in rows
+        ]
         for kind, rows in data["nouns"].items()
     }
     data["pronouns"] = [Noun("pronoun", (*row[:2],), (*row[2:5],), plural=row[5]) for row in data["pronouns"]]
@@ -142,11 +144,12 @@ def english_phrase(phrase: NounPhrase, subject: bool = False) -> str:
     noun = phrase.noun
     if noun.kind == "pronoun":
         return noun.english[not subject]
-    words = [phrase.adjective] * bool(phrase.adjective) + [noun.english[phrase.plural]]
+    words = [word for word in (phrase.adjective, noun.english[phrase.plural]) if word]
     determiner = lexicon()["determiners"][phrase.determiner][phrase.plural] or ""
     if determiner == "a" and words[0][0] in "aeiou":
         determiner = "an"
-    words = [determiner] * bool(determiner) + words
+    if determiner:
+        words.insert(0, determiner)
     if phrase.relative is not None:
         pronoun = "who" if noun.kind == "person" and phrase.relative.subject is None else "that"
         words += [pronoun, *_english_clause(phrase.relative, phrase.plural)]
