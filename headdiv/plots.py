@@ -1,6 +1,6 @@
 """Pictures of heads: each takes records or a table, draws into ``ax`` or a new figure, and returns the Axes.
 
-headdiv.plots.head_map(heads.table(batches), "entropy")
+headdiv.plots.head_map(heads.to_frame(batches), "entropy")
 headdiv.plots.similarity_map(records, "encoder 2")
 headdiv.plots.attention_map(records[0], head=3, tokens=words)
 headdiv.plots.head_bars(heads.leave_one_out(metric))
@@ -54,7 +54,7 @@ def head_map(frame: pd.DataFrame | pd.Series, measure: str | None = None, ax: Ax
     Of a measure with negative values, white is 0; of any other, the colours go from its lowest value to its highest.
 
     Args:
-        frame: of `ModelHeads.table`, or another with module and head as its index; or one column of it.
+        frame: of `ModelHeads.to_frame`, or another with module and head as its index; or one column of it.
         measure: which column; not needed where there is one.
         ax: to draw into.
 

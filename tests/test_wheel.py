@@ -137,7 +137,7 @@ from headdiv import insert, pretrained
 sizes = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
 model = BertForMaskedLM(BertConfig(vocab_size=50, **sizes))
 insert(model, {"name": "mixing", "start": 0.0})
-print(len(pretrained.attach(model).table([{"input_ids": torch.arange(4, 34).view(3, 10)}])), "heads")
+print(len(pretrained.attach(model).to_frame([{"input_ids": torch.arange(4, 34).view(3, 10)}])), "heads")
 pretrained.Trainer, pretrained.HeadTraining
 """
 

@@ -1,7 +1,7 @@
 """The heads of any model with attention that headdiv built: recorded, measured, masked, ranked, edited, removed.
 
 heads = headdiv.ModelHeads(model)
-heads.table(batches)  # a row for each head
+heads.to_frame(batches)  # a row for each head
 order = headdiv.pretrained.least_important_first(heads.importance(batches, loss))
 heads.pruning_curve(lambda: accuracy(model), order)
 with heads.patched({("encoder 1", 3): other.outputs[:, 2]}):  # from another run's record
@@ -139,7 +139,7 @@ class ModelHeads:
             raise DataError("batches: found no word but special tokens and padding; expected one at least")
         return found
 
-    def table(self, batches: Iterable[Any], special: Sequence[int] = ()) -> pd.DataFrame:
+    def to_frame(self, batches: Iterable[Any], special: Sequence[int] = ()) -> pd.DataFrame:
         """A row for each head; see `head_table`."""
         return head_table(self.measures(batches, special))
 

@@ -1,7 +1,7 @@
 """The heads of a Hugging Face model: recorded, measured, masked, ranked, pruned, removed.
 
 heads = headdiv.pretrained.attach(model)
-heads.table(batches)  # a row for each head
+heads.to_frame(batches)  # a row for each head
 order = headdiv.pretrained.least_important_first(heads.importance(batches))
 heads.pruning_curve(lambda: accuracy(model), order)
 heads.remove(order[:6])

@@ -44,7 +44,7 @@ def loss(output):
 
 def test_a_model_with_the_drop_in_has_a_table_and_a_pruning_curve():
     heads = ModelHeads(model_of())
-    table = heads.table([batch_of(), batch_of(2)])
+    table = heads.to_frame([batch_of(), batch_of(2)])
     assert list(table.index) == [(f"encoder {layer}", head) for layer in (1, 2) for head in (1, 2, 3)]
     order = headdiv.pretrained.least_important_first(heads.importance([batch_of()], loss))
     curve = heads.pruning_curve(lambda: loss(heads.model(*batch_of())), order, steps=3)
@@ -122,7 +122,7 @@ def test_measures_count_a_word_that_sees_no_key_as_zeros():
         torch.ones(2, 2),
     )
     headdiv.insert(model, "baseline")
-    table = ModelHeads(model, run=lambda x: model(x, mask=later.bool().triu())).table([torch.randn(3, 2, 8)])
+    table = ModelHeads(model, run=lambda x: model(x, mask=later.bool().triu())).to_frame([torch.randn(3, 2, 8)])
     assert not table.isna().any(axis=None)
     assert table["confidence"].tolist() == [0.5, 0.5]  # the second one sees the first
 
@@ -130,10 +130,10 @@ def test_measures_count_a_word_that_sees_no_key_as_zeros():
 def test_batches_without_a_word_have_no_measures():
     heads = ModelHeads(model_of())
     with pytest.raises(DataError, match="batches: found no word"):
-        heads.table([torch.randn(0, 5, D, dtype=torch.float64)])
+        heads.to_frame([torch.randn(0, 5, D, dtype=torch.float64)])
     heads, (batch, _), _ = attached()
     with pytest.raises(DataError, match="batches: found no word"):
-        heads.table([batch], special=range(100))
+        heads.to_frame([batch], special=range(100))
 
 
 @pytest.mark.slow
@@ -302,7 +302,7 @@ def edited_to(found):
 
 REFUSALS = [  # a use of heads, and key words of the error
     (lambda _: ModelHeads(nn.Linear(2, 2)), "found no attention that headdiv built"),
-    (lambda heads: heads.table([batch_of()], special=[0]), "special: the batches do not say"),
+    (lambda heads: heads.to_frame([batch_of()], special=[0]), "special: the batches do not say"),
     (lambda heads: heads.importance([batch_of()]), "^loss: found None, expected a scalar"),
     (lambda heads: heads.masked({"cross 4": [1]}).__enter__(), "no attention 'cross 4'"),
     (lambda heads: heads.masked({"encoder 1": [1]}).__enter__(), "encoder 1 has 3 heads, found a mask of 1"),

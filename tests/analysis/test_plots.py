@@ -53,7 +53,7 @@ def test_a_measure_of_every_head_is_a_row_for_each_module():
     frame = headdiv.ModelHeads(
         model := torch.nn.Sequential(headdiv.MultiheadAttention(8, 4)), lambda x: model[0](x, x, x)
     )
-    frame = frame.table([torch.randn(5, 2, 8)])
+    frame = frame.to_frame([torch.randn(5, 2, 8)])
     ax = plots.head_map(frame, "entropy")
     assert image_of(ax) == pytest.approx(frame["entropy"].to_numpy()[None])
     assert (texts(ax.yaxis), texts(ax.xaxis)) == (["encoder 1"], ["1", "2", "3", "4"])

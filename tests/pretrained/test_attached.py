@@ -183,7 +183,7 @@ def test_measures_leave_out_padding_and_special_tokens_whichever_side_they_are_o
         given = arguments(model, left=left)
         given["input_ids"] = given["input_ids"].fliplr() if left else given["input_ids"]
         given["position_ids"] = (given["attention_mask"].cumsum(1) - 1).clamp(min=0)
-        sides.append(heads.table([given], special=[0]))
+        sides.append(heads.to_frame([given], special=[0]))
     assert list(sides[0].index) == [(f"decoder {layer}", head) for layer in (1, 2) for head in (1, 2, 3, 4)]
     assert not sides[0].isna().any().any()
     ids = arguments(model)["input_ids"]
@@ -196,7 +196,7 @@ def test_batches_may_be_arguments_in_order():
     model = model_of("bert")
     heads, ids = headdiv.pretrained.attach(model), arguments(model)["input_ids"]
     for batch in (ids, (ids,)):
-        pd.testing.assert_frame_equal(heads.table([batch]), heads.table([{"input_ids": ids}]))
+        pd.testing.assert_frame_equal(heads.to_frame([batch]), heads.to_frame([{"input_ids": ids}]))
 
 
 @pytest.mark.parametrize("kind", ["bart", "t5"])
@@ -207,7 +207,7 @@ def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_g
     read = model.prepare_decoder_input_ids_from_labels(labels=given["labels"])
     special = [int(read[0, 0]), int(read[0, 1]), int(given["input_ids"][0, 0])]
     written = {**given, "decoder_input_ids": read}
-    pd.testing.assert_frame_equal(heads.table([given], special), heads.table([written], special))
+    pd.testing.assert_frame_equal(heads.to_frame([given], special), heads.to_frame([written], special))
     one, *_, last = heads.measures([given], special)
     assert last[1].queries == int((~torch.isin(read, torch.tensor(special))).sum())
     assert one[1].queries < int(given["attention_mask"].sum())
@@ -257,10 +257,10 @@ def test_a_model_that_does_not_run_with_fewer_heads_is_refused_and_stays_as_it_w
 def test_one_head_has_no_pairs_and_no_batch_no_measures():
     heads = headdiv.pretrained.attach(model_of("bert"))
     heads.remove([("encoder 1", head) for head in (1, 2, 3)])
-    table = heads.table([arguments(heads.model)])
+    table = heads.to_frame([arguments(heads.model)])
     assert table.loc["encoder 1", ["cosine", "l2", "cka", "js"]].isna().all(axis=None)
     assert not table.loc["encoder 2"].isna().any(axis=None)
-    for nothing in (heads.table, heads.importance):
+    for nothing in (heads.to_frame, heads.importance):
         with pytest.raises(DataError, match="batches: found none"):
             nothing([])
 

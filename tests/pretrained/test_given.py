@@ -117,7 +117,7 @@ def test_a_mask_of_the_input_says_nothing_of_stacks_of_another_length(kind):
         "whisper": {"encoder 1": (20, 20), "decoder 1": (10, 10), "cross 1": (10, 20)},
     }[kind]
     assert expected.items() <= own.items()
-    table = heads.table([given], special=[int(given["input_ids"][0, 0])] if kind == "clip" else [])
+    table = heads.to_frame([given], special=[int(given["input_ids"][0, 0])] if kind == "clip" else [])
     assert not table.isna().any(axis=None)
     assert (table["l2"] > 0).all()
 

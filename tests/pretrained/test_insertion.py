@@ -105,7 +105,7 @@ def test_heads_of_torchs_own_attention_are_looked_at_as_ordinary_ones():
             look(model)
     headdiv.insert(model, "baseline")
     assert torch.allclose(model(x), plain, atol=1e-6)
-    assert len(headdiv.ModelHeads(model).table([x])) == 4
+    assert len(headdiv.ModelHeads(model).to_frame([x])) == 4
 
 
 @pytest.mark.parametrize("combined", [False, True])

@@ -80,7 +80,7 @@ def test_measures_and_masks_of_heads_are_those_of_the_cpu(options):
         first = next(iter(heads.counts))
         with heads.without([(first, 1)]), torch.no_grad():
             masked = model(given)
-        found[device] = heads.table([given]).select_dtypes("number"), masked
+        found[device] = heads.to_frame([given]).select_dtypes("number"), masked
     np.testing.assert_allclose(found["cuda"][0], found["cpu"][0], rtol=1e-3, atol=1e-4)
     assert_close(found["cuda"][1], found["cpu"][1])
 
