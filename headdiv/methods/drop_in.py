@@ -193,7 +193,19 @@ class MultiheadAttention(nn.Module):
         return self._as_given(output, weights, rows, average_attn_weights)
 
     if TYPE_CHECKING:  # nn.Module's own says nothing of arguments and results
-        __call__ = forward
+
+        def __call__(
+            self,
+            query: Tensor,
+            key: Tensor,
+            value: Tensor,
+            key_padding_mask: Tensor | None = None,
+            need_weights: bool = True,
+            attn_mask: Tensor | None = None,
+            average_attn_weights: bool = True,
+            is_causal: bool = False,
+        ) -> tuple[Tensor, Tensor | None]:
+            """See `forward`."""
 
     def _to_rows(
         self,

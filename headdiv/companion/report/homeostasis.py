@@ -155,6 +155,8 @@ def draw_activations(profile: str, figure: FigureEntry) -> Figure:
     for label, by_location in counted.items():
         if activity := by_location[False] or by_location[True]:
             order[label] = (list(MECHANISMS).index(activity.mechanism), activity.s)
+    if not order:
+        raise NotStoredError(f"{figure.label} needs a run of {', '.join(MECHANISMS)} among those of profile {profile}")
     labels = sorted(order, key=order.__getitem__)
     colours = {name: look_of({"name": "homeostasis", "attention": name})[0] for name in MECHANISMS}
     locations = [blocks for blocks in LOCATIONS if any(counted[label][blocks] for label in labels)]
