@@ -44,6 +44,17 @@ def test_backward_takes_a_softmax_that_autocast_has_widened(monkeypatch):
     torch.testing.assert_close([x.grad for x in (q, k, v)], narrow, atol=0.05, rtol=0.05)
 
 
+def test_in_half_precision_gradients_are_those_of_the_softmax():
+    exact = [random(i, 2, H, 3, K).bfloat16().double().requires_grad_() for i in range(3)]
+    half = [x.detach().bfloat16().requires_grad_() for x in exact]
+    grad = random(3, 2, H, 3, K)
+    q, k, v = exact
+    (((q @ k.mT / K**0.5).softmax(-1) @ v) * grad).sum().backward()
+    (ScaledDotProduct.apply(*half, torch.zeros(2, 1, 3, 3))[0] * grad).sum().backward()
+    for x, literal in zip(half, exact, strict=True):
+        torch.testing.assert_close(x.grad.double(), literal.grad, atol=0.03, rtol=0.03)
+
+
 @pytest.mark.parametrize(
     ("lengths", "device", "chosen", "used"),
     [

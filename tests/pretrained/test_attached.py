@@ -15,6 +15,7 @@ from headdiv.analysis.masking import least_important_first
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.pretrained import attached
 from headdiv.pretrained.attached import attachment_of
+from headdiv.pretrained.padding import before_the_end
 
 every_architecture = pytest.mark.parametrize("kind", ARCHITECTURES)
 
@@ -393,3 +394,8 @@ def test_memory_does_not_grow_with_the_text():
     found = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, check=True).stdout
     few, many = map(int, found.split())
     assert many - few < 4 * 1024, found
+
+
+def test_a_label_that_is_ignored_within_a_text_is_no_padding():
+    labels = torch.tensor([[5, -100, 6, -100], [-100, -100, -100, 7]])
+    assert before_the_end(labels).tolist() == [[True, True, True, False], [True, True, True, True]]
