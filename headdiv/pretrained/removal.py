@@ -34,7 +34,8 @@ Gone = Mapping[str, Sequence[int]]  # by attention module, current numbers of he
 def remove_if_right(model: nn.Module, gone: Gone, given: Mapping[str, Any] | None) -> None:
     """`remove_heads` if a copy's output is then that of the masked model; otherwise the model stays as it was.
 
-    The copy is in float32 at least, since rounding would hide errors.
+    The copy is in float32 at least, since rounding would hide errors; not where flash attention, which knows half
+    precision alone, computes.
 
     Args:
         model: attached, in evaluation mode.
@@ -48,8 +49,11 @@ def remove_if_right(model: nn.Module, gone: Gone, given: Mapping[str, Any] | Non
     attachment_of(model).must_be_recorded()
     _must_be_plain(model, gone)
     tried = copy.deepcopy(model)
-    if any(parameter.dtype in HALF for parameter in tried.parameters()):
+    in_half = any(parameter.dtype in HALF for parameter in tried.parameters())
+    if in_half and "flash" not in str(attachment_of(model).config._attn_implementation):
         tried.float()
+        wide = {name: at_least_float32(x) if isinstance(x, Tensor) else x for name, x in (given or {}).items()}
+        given = wide or None
     with uncompiled(), contextlib.ExitStack() as stack:
         for each in attachment_of(tried).heads:
             if numbers := gone.get(each.spec.name):
@@ -103,7 +107,6 @@ def _must_be_plain(model: nn.Module, gone: Gone) -> None:
 def _trial(model: nn.Module, given: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], list[Tensor]]:
     """Arguments of a forward pass, and its outputs."""
     if given is not None:
-        given = {name: at_least_float32(x) if isinstance(x, Tensor) else x for name, x in given.items()}
         return given, _outputs(model, given)
     ids = torch.arange(3, 8, device=next(model.parameters()).device)[None]
     made = {"input_ids": ids}
