@@ -230,7 +230,7 @@ class ModelHeads:
             metric: a loss, or the negative of a score.
             gone: heads (module, number from 1).
         """
-        return masking_changes(self.model, [lambda masks: self._value(metric, masks)], gone)
+        return masking_changes(self.model, lambda masks: self._value(metric, masks), gone)
 
     def pruning_curve(self, metric: Metric, order: Sequence[Head], steps: int = 10) -> list[Pruned]:
         """A metric with ever fewer heads, from all of them to none of ``order``, without retraining."""

@@ -27,12 +27,12 @@ Measure = Callable[[Masks], float]  # of the model with these masks
 
 
 class HeadChange(NamedTuple):
-    """Changes of the loss and of the score when one head is masked."""
+    """What masking one head changes."""
 
     place: str  # attention module
     head: int  # from 1
     change: float  # of the validation loss, in nats per prediction: above 0 where the head is useful
-    score: float | None = None  # of the task's score on the test set
+    score: float | None = None  # of the task's score, in files from before the loss alone was measured
 
 
 def heads_of(model: nn.Module) -> dict[str, int]:
@@ -93,25 +93,24 @@ def masks_without(model: nn.Module, gone: Sequence[Head]) -> dict[str, Tensor]:
     return masks
 
 
-def masking_changes(model: nn.Module, measures: Sequence[Measure], gone: Sequence[Head] = ()) -> list[HeadChange]:
-    """How one or two measures change when one head at a time is masked, in the order of a forward pass.
+def masking_changes(model: nn.Module, measure: Measure, gone: Sequence[Head] = ()) -> list[HeadChange]:
+    """How a measure changes when one head at a time is masked, in the order of a forward pass.
 
     Args:
         model: anything that holds attention modules.
-        measures: the loss, and a score if wanted; both of the model with masks.
+        measure: of the model with masks.
         gone: heads that are always masked; they are not in the result.
 
     Raises:
         DataError: one of ``gone`` is not there.
     """
-    before = [measure(masks_without(model, gone)) for measure in measures]
+    before = measure(masks_without(model, gone))
     heads = [(place, head) for place, count in heads_of(model).items() for head in range(1, count + 1)]
     left, changes = [head for head in heads if head not in set(gone)], []
     with progress.bar(len(left), "masking heads") as advance:
         for place, head in left:
-            masks = masks_without(model, [*gone, (place, head)])
-            after = [measure(masks) for measure in measures]
-            changes.append(HeadChange(place, head, *(b - a for a, b in zip(before, after, strict=True))))
+            after = measure(masks_without(model, [*gone, (place, head)]))
+            changes.append(HeadChange(place, head, after - before))
             advance("")
     return changes
 

@@ -83,7 +83,7 @@ def head_importance(run: Run, gone: Sequence[Head] = ()) -> list[HeadChange]:
 
     ``gone``: heads (attention module, number from 1) that are masked in any case, and are not in the result.
     """
-    return masking_changes(run.model, [lambda masks: masked_loss(run, masks)], gone)
+    return masking_changes(run.model, lambda masks: masked_loss(run, masks), gone)
 
 
 def pruning_order(run: Run, importance: Sequence[HeadChange] | None = None) -> list[Head]:

@@ -95,8 +95,7 @@ def differences_of(groups: Groups, score: str) -> dict[str, Difference]:
 def seed_by_seed(groups: Groups, variant: str, against: str, score: str) -> list[float]:
     """A score of one variant minus another's, for every seed of which both have it."""
     scores = scores_of({name: groups[name] for name in (variant, against)}, score)
-    base = scores.get(against, {})
-    return [value - base[seed] for seed, value in scores.get(variant, {}).items() if seed in base]
+    return list(_seed_by_seed(_minus(variant, against), scores).values())
 
 
 def reported_difference(task: PaperTask, variant: str, against: str, score: str) -> list[float]:

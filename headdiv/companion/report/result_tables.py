@@ -214,9 +214,7 @@ def _results_numbers(results: Results, means: Mapping[str, list[Interval]]) -> p
         if name in task.columns and not task.others_data:
             columns[f"{name}_paper"] = _reported(results, name)
     if "parameters" in columns:
-        columns["parameters"] = [
-            runs[0].parameters for runs in groups
-        ]  # whole numbers, as they are in the other tables
+        columns["parameters"] = [runs[0].parameters for runs in groups]  # whole numbers, as in the other tables
     columns["tokens_per_second"] = [mean(run.cost.target_tokens_per_second for run in runs) for runs in groups]
     columns["training_seconds"] = [mean(run.cost.training_seconds for run in runs) for runs in groups]
     return pd.DataFrame(columns)
@@ -349,8 +347,8 @@ def _family_numbers(
     if change is None:
         columns["parameters"] = [runs[0].parameters for runs in results.groups.values()]
     for score, intervals in means.items():
-        by_variant = dict(zip(compared, differences[first][score], strict=True))
-        minus_plain = [by_variant.get(variant, NO_DIFFERENCE) for variant in results.groups]
+        against_plain = dict(zip(compared, differences[first][score], strict=True))
+        minus_plain = [against_plain.get(variant, NO_DIFFERENCE) for variant in results.groups]
         if change is None:
             columns |= ends(score, intervals) | ends(f"{score}_difference", minus_plain)
             columns[f"{score}_equivalence_p"] = [
