@@ -111,8 +111,8 @@ def padded_step(model: nn.Module, loss: Loss, config: RunConfig, batches: Sequen
 
     def step(round_: int) -> None:
         batch = batches[round_]
-        source = pad_rows(batch.source, batch.source_side)
-        target_in, target_out = (pad_rows(rows, batch.target_side) for rows in (batch.target_in, batch.target_out))
+        source = pad_rows(batch.source, batch.source_rows)
+        target_in, target_out = (pad_rows(rows, batch.target_rows) for rows in (batch.target_in, batch.target_out))
         optimiser.zero_grad()
         loss(source, target_in, target_out).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)

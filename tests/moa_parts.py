@@ -15,6 +15,6 @@ def build(seed, kind="encoder", bias=True, experts=E, k=TOP, d_head=K, **options
     return randomly(seed, MixtureAttention(AttentionSpec(kind, 0, D, 2, bias), experts, k, d_head, **options))
 
 
-def both_sides(seed, kind, lengths=LENGTHS):
+def both_rows(seed, kind, lengths=LENGTHS):
     queries, keys = (sentences(seed + 100 * side, [pair[side] for pair in lengths]) for side in (0, 1))
     return queries, keys if kind == "cross" else None

@@ -32,7 +32,7 @@ def sentences(seed, lengths):
 
 
 def packed_rows(queries, keys, kind, width):
-    """Rows of both sides in the windows' order, their layout, and that order. Self-attention has no ``keys``."""
+    """Rows of queries and keys in the windows' order, their layout, and that order. Self-attention has no ``keys``."""
     n = [len(q) for q in queries]
     s = [len(k) for k in keys] if kind == "cross" else n
     windows = assign_windows(n, s, width=width)

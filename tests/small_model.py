@@ -47,11 +47,11 @@ class Batch:
     cross: AttentionLayout
 
     @property
-    def source_side(self):
+    def source_rows(self):
         return self.encoder.queries
 
     @property
-    def target_side(self):
+    def target_rows(self):
         return self.decoder.queries
 
 
@@ -133,7 +133,7 @@ class Small(nn.Module):
         return x
 
     def decode(self, batch, memory):
-        x = autocast(self.target_embedding(batch.target_in) + self.positions(batch.target_side.positions))
+        x = autocast(self.target_embedding(batch.target_in) + self.positions(batch.target_rows.positions))
         for layer in self.decoder:
             x = layer(x, memory, {"decoder": batch.decoder, "cross": batch.cross})
         return x

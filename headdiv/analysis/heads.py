@@ -38,7 +38,7 @@ from headdiv.core.precision import at_least_float32
 from headdiv.core.tracing import uncompiled
 from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import IDENTITIES, MultiHeadAttention
-from headdiv.nn.packing import PackedLayout
+from headdiv.nn.packing import PackedRows
 from headdiv.nn.projections import must_be_merged
 from headdiv.nn.records import Edit, HeadModule, HeadRecord, attention_modules, record_heads
 from headdiv.nn.sizes import AttentionSpec
@@ -282,7 +282,7 @@ def _cut(module: MultiHeadAttention, kept: Tensor) -> None:
     module.spec = replace(spec, heads=len(kept), width=K)
 
 
-def _replaced(given: Mapping[int, Tensor], outputs: Tensor, _: PackedLayout) -> Tensor:
+def _replaced(given: Mapping[int, Tensor], outputs: Tensor, _: PackedRows) -> Tensor:
     """An `Edit`: these heads, from 0, output what is given."""
     heads = list(outputs.unbind(1))
     for head, new in given.items():
@@ -296,7 +296,7 @@ def _multiplying(masks: dict[str, Tensor], place: str) -> Edit:
     It is float32 at least: its gradient is a sum over all words and units of a sentence's head.
     """
 
-    def edit(outputs: Tensor, queries: PackedLayout) -> Tensor:
+    def edit(outputs: Tensor, queries: PackedRows) -> Tensor:
         B = len(queries.lengths)
         if place not in masks:
             masks[place] = at_least_float32(outputs.new_ones(B, outputs.shape[1])).requires_grad_()

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.nn.packing import PackedLayout
+from headdiv.nn.packing import PackedRows
 from headdiv.nn.records import HeadRecord, attention_modules
 from headdiv.nn.sizes import AttentionSpec
 
@@ -61,10 +61,10 @@ def mean_off_diagonal(matrix: Tensor) -> float:
 # ---- what heads did with words
 
 
-def query_rows(x: Tensor, side: PackedLayout) -> Tensor:
+def query_rows(x: Tensor, rows: PackedRows) -> Tensor:
     """(R, H, N, …) in windows -> (T, H, …), a row for each query; empty slots are dropped."""
-    rows = x.transpose(1, 2).flatten(0, 1)  # (R·N, H, …)
-    return rows if side.full else rows.index_select(0, side.slots)
+    x = x.transpose(1, 2).flatten(0, 1)  # (R·N, H, …)
+    return x if rows.full else x.index_select(0, rows.slots)
 
 
 class Entropy(torch.autograd.Function):
@@ -138,7 +138,7 @@ def words_of(record: HeadRecord, special_queries: Tensor | None = None, special_
         )
         L = int((last - first).max()) + 1
     N = queries.sentences.shape[1]
-    special = None if special_keys is None else special_keys[keys.rows].view(-1, S)[queries.slots // N]  # (T, S)
+    special = None if special_keys is None else special_keys[keys.row_of_slot].view(-1, S)[queries.slots // N]  # (T, S)
     if L < S:
         # Where a line of L slots extends beyond the sentence, the weights are 0.
         begin = (first % S).clamp(max=S - L)[queries.sentence_of_row()]  # (T,)

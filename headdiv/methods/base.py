@@ -23,7 +23,7 @@ runs in every task's model and in the drop-in, and what it records is measured. 
 ``initialise(generator)`` fills its own parameters; ordinary layers are initialised from the seed and their names.
 
 `headdiv.insert` takes such a method only if it also has ``inserted(spec)``: what the heads of an existing model go
-through in front of its output projection, with the layout of the rows, (T, H·K), `PackedLayout` -> (T, H·K).
+through in front of its output projection, with the layout of the rows, (T, H·K), `PackedRows` -> (T, H·K).
 
 Every method works in combinations: `headdiv.methods.combined` says how the hooks of several become one.
 """

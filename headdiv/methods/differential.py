@@ -34,7 +34,7 @@ from headdiv.methods.losses import no_shares_of_attention
 from headdiv.methods.registry import register
 from headdiv.nn.caches import Cache
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import AttentionLayout, PackedLayout
+from headdiv.nn.packing import AttentionLayout, PackedRows
 from headdiv.nn.records import attention_modules
 from headdiv.nn.sizes import AttentionSpec, Sizes
 
@@ -97,7 +97,7 @@ class DifferentialAttention(MultiHeadAttention):
         """The first of each pair minus λ times the second: (R, 2·h, …) -> (R, h, …)."""
         return x[:, 0::2] - self.factor.to(x.dtype) * x[:, 1::2]
 
-    def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
+    def transform_heads(self, heads: Tensor, x: Tensor, rows: PackedRows | None) -> Tensor:
         each = at_least_float32(heads.view(heads.shape[0], self.head_slots, self.head_width))
         with full_precision(heads):
             normed = F.rms_norm(each, each.shape[-1:], self.norm.weight, self.norm.eps)

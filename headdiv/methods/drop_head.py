@@ -20,7 +20,7 @@ from headdiv.core.modules import active_modules
 from headdiv.methods.base import Method
 from headdiv.methods.registry import register
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import PackedLayout
+from headdiv.nn.packing import PackedRows
 from headdiv.nn.sizes import AttentionSpec
 
 
@@ -30,10 +30,10 @@ def kept_heads(draws: Tensor, rate: Tensor | float) -> Tensor:
     return kept * (draws.shape[1] / kept.sum(dim=1, keepdim=True))
 
 
-def drop_heads(heads: Tensor, rate: Tensor, count: int, side: PackedLayout) -> Tensor:
-    """(T, H·K) -> (T, H·K), of ``count`` = H heads; each sentence of ``side`` has its own draws."""
-    draws = torch.rand(len(side.lengths), count, device=heads.device)
-    factor = kept_heads(draws, rate)[side.sentence_of_row()]  # (T, H)
+def drop_heads(heads: Tensor, rate: Tensor, count: int, rows: PackedRows) -> Tensor:
+    """(T, H·K) -> (T, H·K), of ``count`` = H heads; each sentence of ``rows`` has its own draws."""
+    draws = torch.rand(len(rows.lengths), count, device=heads.device)
+    factor = kept_heads(draws, rate)[rows.sentence_of_row()]  # (T, H)
     return (heads.unflatten(1, (count, -1)) * factor.unsqueeze(-1).to(heads.dtype)).flatten(1)
 
 
@@ -45,9 +45,9 @@ class DroppedHeads(nn.Module):
         self.heads = heads
         self.register_buffer("rate", torch.tensor(rate))
 
-    def forward(self, heads: Tensor, side: PackedLayout) -> Tensor:
+    def forward(self, heads: Tensor, rows: PackedRows) -> Tensor:
         """(T, H·K) -> (T, H·K); heads are dropped in training."""
-        return drop_heads(heads, self.rate, self.heads, side) if self.training else heads
+        return drop_heads(heads, self.rate, self.heads, rows) if self.training else heads
 
 
 class DropHeadAttention(MultiHeadAttention):
@@ -59,10 +59,10 @@ class DropHeadAttention(MultiHeadAttention):
         super().__init__(spec)
         self.register_buffer("rate", torch.tensor(rate))
 
-    def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
-        if not self.training or side is None:
+    def transform_heads(self, heads: Tensor, x: Tensor, rows: PackedRows | None) -> Tensor:
+        if not self.training or rows is None:
             return heads
-        return drop_heads(heads, self.rate, self.spec.heads, side)
+        return drop_heads(heads, self.rate, self.spec.heads, rows)
 
 
 @register

@@ -36,7 +36,7 @@ from headdiv.methods.rotation import SwappingMethod
 from headdiv.nn.folding import fold
 from headdiv.nn.linear import LINEAR, WeightAndBias
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import AttentionLayout, PackedLayout, added_mask, full_side, padded_side, real_rows
+from headdiv.nn.packing import AttentionLayout, PackedRows, added_mask, full_rows, padded_rows, real_rows
 from headdiv.nn.projections import SeparateProjections, equal, from_torch, must_be_merged, to_torch
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, BlockSpec, Kind, Sizes
@@ -98,7 +98,7 @@ class MultiheadAttention(nn.Module):
     in_proj_weight = _NoFastPath()
     out_proj = SimpleNamespace(weight=None, bias=None)
     holder: Holder | None = None  # the layer whose ``self_attn`` puts out the queries of this cross-attention
-    query_side: PackedLayout | None = None  # of the last pass of self-attention with padding
+    query_rows: PackedRows | None = None  # of the last pass of self-attention with padding
 
     def __init__(
         self,
@@ -282,14 +282,14 @@ class MultiheadAttention(nn.Module):
         if attn_mask is not None:
             added = added_mask("attn_mask", attn_mask, [(N, S), (B * slots, N, S)], query.dtype)
             mask = mask + (added if added.dim() == 2 else added.view(B, slots, N, S))
-        keys, real_keys = full_side(B, S, query.device), None
+        keys, real_keys = full_rows(B, S, query.device), None
         if key_padding_mask is not None:
             padding = added_mask("key_padding_mask", key_padding_mask, [(B, S)], query.dtype)
             mask, real_keys = mask + padding[:, None, None, :], padding.detach() != -torch.inf
-            keys = padded_side(real_keys) if self._leaves_padding_out() else keys
+            keys = padded_rows(real_keys) if self._leaves_padding_out() else keys
         queries, real_queries = (keys, real_keys) if is_self else self._queries(B, N, query.device)
         if is_self and self._leaves_padding_out():
-            self.query_side = None if queries.full else queries
+            self.query_rows = None if queries.full else queries
         if real_queries is not None and (key_padding_mask is not None or attn_mask is not None):
             # Padded slots are not queries: what they see has no effect, but it must be finite.
             mask = mask.masked_fill(~real_queries[:, None, :, None], 0.0)
@@ -300,15 +300,15 @@ class MultiheadAttention(nn.Module):
         """Whether padding gets no row; in traces, whose shapes should not depend on data, only if it acts on others."""
         return not is_traced() or (self.training and not (self.attention.rowwise and not self.attention.recorders))
 
-    def _queries(self, B: int, N: int, device: torch.device) -> tuple[PackedLayout, Tensor | None]:
+    def _queries(self, B: int, N: int, device: torch.device) -> tuple[PackedRows, Tensor | None]:
         """Queries that are not the keys, and which of (B, N) are real where the self-attention before says it."""
         before = None if self.holder is None else self.holder.module.self_attn
-        side = getattr(before, "query_side", None)
-        if side is None or side.sentences.shape != (B, N):
-            return full_side(B, N, device), None
+        rows = getattr(before, "query_rows", None)
+        if rows is None or rows.sentences.shape != (B, N):
+            return full_rows(B, N, device), None
         if not (self._leaves_padding_out() and before._leaves_padding_out()):
-            return full_side(B, N, device), None
-        return side, side.sentences >= 0
+            return full_rows(B, N, device), None
+        return rows, rows.sentences >= 0
 
     def _attend(self, rows: Rows, need_weights: bool) -> tuple[Tensor, Tensor | None]:
         """The method's attention on rows: (T, D), and weights (B, H, N, S) after dropout, 0 for padded queries."""

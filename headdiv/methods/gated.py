@@ -21,7 +21,7 @@ from headdiv.methods.base import Method
 from headdiv.methods.registry import register
 from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import PackedLayout
+from headdiv.nn.packing import PackedRows
 from headdiv.nn.sizes import AttentionSpec
 
 
@@ -39,7 +39,7 @@ class GatedAttention(MultiHeadAttention):
         super().__init__(spec)
         self.gate = Linear(spec.d_model, spec.heads * gates, bias=False)
 
-    def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
+    def transform_heads(self, heads: Tensor, x: Tensor, rows: PackedRows | None) -> Tensor:
         gates = torch.sigmoid(self.gate(x)).unflatten(1, (self.spec.heads, -1))  # (T, H, K or 1)
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates).flatten(1)
 

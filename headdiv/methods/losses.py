@@ -31,7 +31,7 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import Method, MethodOptions, RequiredRecords, groups, of_kinds
 from headdiv.methods.registry import register
-from headdiv.nn.packing import PackedLayout
+from headdiv.nn.packing import PackedRows
 from headdiv.nn.records import HeadRecord
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind
 
@@ -99,7 +99,7 @@ def no_shares_of_attention(other: MethodOptions, name: str, others_name: str) ->
     return None
 
 
-def by_sentence(rows: Tensor, layout: PackedLayout) -> Tensor:
+def by_sentence(rows: Tensor, layout: PackedRows) -> Tensor:
     """Sums over the rows of each sentence: (T, …) -> (B, …)."""
     sums = rows.new_zeros(len(layout.lengths), *rows.shape[1:])
     return sums.index_add(0, layout.sentence_of_row(), rows)
@@ -114,7 +114,7 @@ def inverse_root(squares: Tensor) -> Tensor:
     return torch.where(squares > least, squares.clamp_min(least).rsqrt(), 0.0)
 
 
-def similarity(x: Tensor, layout: PackedLayout) -> Tensor:
+def similarity(x: Tensor, layout: PackedRows) -> Tensor:
     """cos(φ_i, φ_j) of each sentence's heads, whole matrices: (T, H, K) -> (B, H, H).
 
     The products of a sentence are the sums of its rows' products, and their diagonal holds the squared norms.
@@ -138,7 +138,7 @@ def similarities(record: HeadRecord, term: Term) -> Tensor:
 # ---- disagreement
 
 
-def agreement(x: Tensor, layout: PackedLayout) -> Tensor:
+def agreement(x: Tensor, layout: PackedRows) -> Tensor:
     """1/H² Σ_i Σ_j cos(x^i, x^j) of each sentence: (T, H, K) -> (B,).
 
     The double sum of products is the square of a sum, so no pairs are formed.
@@ -148,7 +148,7 @@ def agreement(x: Tensor, layout: PackedLayout) -> Tensor:
     return by_sentence(units.sum(1).square().sum(-1), layout) / x.shape[1] ** 2
 
 
-def overlap(weights: Tensor, layout: PackedLayout) -> Tensor:
+def overlap(weights: Tensor, layout: PackedRows) -> Tensor:
     """1/H² Σ_i Σ_j |A^i ⊙ A^j| for each query, the mean over a sentence: (R, H, N, S) -> (B,)."""
     H = weights.shape[1]
     each = query_rows(weights.sum(1, keepdim=True).square().sum(-1), layout)  # (T, 1)
@@ -200,7 +200,7 @@ class Orthogonality(HeadLoss):
 # ---- DPP
 
 
-def quality(weights: Tensor, layout: PackedLayout) -> Tensor:
+def quality(weights: Tensor, layout: PackedRows) -> Tensor:
     """q of each sentence's heads, in (0, 1], entropy in nats, mean over the queries: (R, H, N, S) -> (B, H)."""
     each = query_rows(entropies(weights), layout)  # (T, H)
     return 1 / (1 + by_sentence(each, layout) / layout.lengths.clamp_min(1).unsqueeze(1))

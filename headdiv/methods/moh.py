@@ -32,7 +32,7 @@ from headdiv.methods.registry import register
 from headdiv.methods.routing import RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.linear import linear_in_float32
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import AttentionLayout, PackedLayout
+from headdiv.nn.packing import AttentionLayout, PackedRows
 from headdiv.nn.records import HeadRecord
 from headdiv.nn.sizes import AttentionSpec, Sizes
 
@@ -71,9 +71,9 @@ class MixtureOfHeads(MultiHeadAttention):
             shared, routed = (self.scales[i] * alpha[:, i : i + 1] for i in (0, 1))  # (T, 1) each
             return torch.cat([always * shared, chosen * routed], dim=1), routing
 
-    def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
+    def transform_heads(self, heads: Tensor, x: Tensor, rows: PackedRows | None) -> Tensor:
         gates, routing = self.gates(x)
-        self.routing = None if side is None else routing  # for `record`: `step` makes no record
+        self.routing = None if rows is None else routing  # for `record`: `step` makes no record
         return (heads.unflatten(1, (self.spec.heads, -1)) * gates.unsqueeze(-1).to(heads.dtype)).flatten(1)
 
     def record(self, layout: AttentionLayout, *tensors: Tensor | None, **more: Any) -> Tensor:

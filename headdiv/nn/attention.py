@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headdiv.nn.caches import BeamState, PositionCache, RowCache
-from headdiv.nn.packing import AttentionLayout, PackedLayout, one_token_each, padded_side
+from headdiv.nn.packing import AttentionLayout, PackedRows, one_token_each, padded_rows
 from headdiv.nn.records import HeadModule
 
 
@@ -56,13 +56,13 @@ class AttentionModule(HeadModule, ABC):
         """One new position for each line, (N, D) -> (N, D); a self-attention cache grows by it."""
         if cache.mask is None:
             cache.add(x)
-            rows = cache.prefixes()  # (N, P, D)
-            side = _whole_windows(rows)
-            return self._unrecorded(rows, None, AttentionLayout(side, side, None))[:, -1]
-        rows = cache.lines.spread(x)  # (n, W, D)
-        mask = cache.mask[:, None, None].expand(-1, -1, rows.shape[1], -1)  # (n, 1, W, S)
-        layout = AttentionLayout(_whole_windows(rows), _whole_windows(cache.rows), mask)
-        return cache.lines.collect(self._unrecorded(rows, cache.rows.flatten(0, 1), layout))
+            prefixes = cache.prefixes()  # (N, P, D)
+            rows = _whole_windows(prefixes)
+            return self._unrecorded(prefixes, None, AttentionLayout(rows, rows, None))[:, -1]
+        queries = cache.lines.spread(x)  # (n, W, D)
+        mask = cache.mask[:, None, None].expand(-1, -1, queries.shape[1], -1)  # (n, 1, W, S)
+        layout = AttentionLayout(_whole_windows(queries), _whole_windows(cache.rows), mask)
+        return cache.lines.collect(self._unrecorded(queries, cache.rows.flatten(0, 1), layout))
 
     def edited_in_step(self, heads: Tensor, cache: Any) -> Tensor:
         """The heads' outputs (N, H, K) of one position after all edits and masks, for `step`."""
@@ -79,6 +79,6 @@ class AttentionModule(HeadModule, ABC):
             self.recorders = recorders
 
 
-def _whole_windows(rows: Tensor) -> PackedLayout:
-    """The layout of (R, N, D): each window one whole sentence."""
-    return padded_side(torch.ones(rows.shape[:2], dtype=torch.bool, device=rows.device))
+def _whole_windows(x: Tensor) -> PackedRows:
+    """The rows of (R, N, D): each window one whole sentence."""
+    return padded_rows(torch.ones(x.shape[:2], dtype=torch.bool, device=x.device))

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from headdiv.core.precision import HALF, at_least_float32
 from headdiv.core.tracing import is_traced, is_transformed
 from headdiv.nn.caches import Cache, cached_product
-from headdiv.nn.packing import AttentionLayout, PackedLayout
+from headdiv.nn.packing import AttentionLayout, PackedRows
 
 
 class ScaledDotProduct(torch.autograd.Function):
@@ -116,18 +116,18 @@ def after_dropout(weights: Tensor, layout: AttentionLayout | Cache) -> Tensor:
     return dropped
 
 
-def into_windows(x: Tensor, side: PackedLayout, parts: int, heads: int) -> tuple[Tensor, ...]:
+def into_windows(x: Tensor, rows: PackedRows, parts: int, heads: int) -> tuple[Tensor, ...]:
     """(T, parts·H·K) rows -> ``parts`` tensors (R, H, N, K); an empty slot holds some row's values."""
-    if not side.full:
+    if not rows.full:
         if not is_traced() and not x.shape[0]:  # padding throughout: an empty slot holds zeros, for want of a row
             x = F.pad(x, (0, 0, 0, 1))
-        x = x.index_select(0, side.rows)
-    R, N = side.sentences.shape
+        x = x.index_select(0, rows.row_of_slot)
+    R, N = rows.sentences.shape
     K = x.shape[1] // (parts * heads)
     return x.view(R, N, parts, heads, K).permute(2, 0, 3, 1, 4).contiguous().unbind(0)
 
 
-def out_of_windows(z: Tensor, side: PackedLayout) -> Tensor:
+def out_of_windows(z: Tensor, rows: PackedRows) -> Tensor:
     """(R, H, N, K) windows -> (T, H·K) rows; empty slots are dropped."""
     x = z.transpose(1, 2).flatten(0, 1).flatten(1)  # (R·N, H·K)
-    return x if side.full else x.index_select(0, side.slots)
+    return x if rows.full else x.index_select(0, rows.slots)

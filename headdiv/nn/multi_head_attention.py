@@ -16,7 +16,7 @@ from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import LINEAR, Linear, linear, weight_is_all
-from headdiv.nn.packing import AttentionLayout, PackedLayout
+from headdiv.nn.packing import AttentionLayout, PackedRows
 from headdiv.nn.projections import blocks_apart
 from headdiv.nn.sizes import AttentionSpec
 
@@ -105,8 +105,8 @@ class MultiHeadAttention(AttentionModule):
         """The heads' outputs, (R, H, N, K), and where `needs_weights` their weights; in `step`, one query per line."""
         return dot_product(q, k, v, layout, self.needs_weights)
 
-    def transform_heads(self, heads: Tensor, x: Tensor, side: PackedLayout | None) -> Tensor:
-        """What the output stage reads, (T, H·K), from the heads' outputs and the rows x (T, D); no side in `step`."""
+    def transform_heads(self, heads: Tensor, x: Tensor, rows: PackedRows | None) -> Tensor:
+        """What the output stage reads, (T, H·K), from the heads' outputs and the rows x (T, D); no rows in `step`."""
         return heads
 
     def _project(self, x: Tensor, first: int, last: int) -> Tensor:

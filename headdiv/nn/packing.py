@@ -26,16 +26,16 @@ MASKED = -1e9  # finite: a slot that may see nothing must not become NaN, since 
 
 
 @dataclass(frozen=True)
-class PackedLayout:
+class PackedRows:
     """The tokens of one language (or of one decoder) in a batch: rows, and their slots in the windows."""
 
     lengths: Tensor  # (B,) tokens of each sentence, in row order
     positions: Tensor  # (T,) place of each row in its sentence, from 0
     slots: Tensor  # (T,) flat slot of each row
-    rows: Tensor  # (R·N,) row of each slot; 0 where the slot is empty
+    row_of_slot: Tensor  # (R·N,) 0 where the slot is empty
     sentences: Tensor  # (R, N) number of the slot's sentence; −1 where it is empty
     full: bool  # no slot is empty and slots are in row order: windows are a view of the rows
-    longest: int  # tokens of the longest sentence (of `padded_side`, the width): asking a GPU means waiting
+    longest: int  # tokens of the longest sentence (of `padded_rows`, the width): asking a GPU means waiting
     gaps: bool = False  # a sentence has no token; known of `pack`
 
     @property
@@ -43,9 +43,9 @@ class PackedLayout:
         """T, the number of real tokens."""
         return self.positions.shape[0]
 
-    def to(self, device: torch.device | str) -> PackedLayout:
+    def to(self, device: torch.device | str) -> PackedRows:
         """The same on another device."""
-        return PackedLayout(*(x.to(device) if isinstance(x, Tensor) else x for x in vars(self).values()))
+        return PackedRows(*(x.to(device) if isinstance(x, Tensor) else x for x in vars(self).values()))
 
     def sentence_of_row(self) -> Tensor:
         """(T,) number of each row's sentence."""
@@ -57,7 +57,7 @@ class PackedLayout:
         return self.lengths.cumsum(0) - self.lengths
 
 
-def attention_mask(queries: PackedLayout, keys: PackedLayout, causal: bool = False) -> Tensor:
+def attention_mask(queries: PackedRows, keys: PackedRows, causal: bool = False) -> Tensor:
     """(R, 1, N, S) added to the scores: 0 within a sentence, `MASKED` elsewhere and on later keys."""
     allowed = queries.sentences[:, :, None] == keys.sentences[:, None, :]
     allowed &= (queries.sentences >= 0)[:, :, None]
@@ -75,8 +75,8 @@ class AttentionLayout:
     Without a mask every slot attends to itself and all earlier ones of its window (a language model's full windows).
     """
 
-    queries: PackedLayout
-    keys: PackedLayout
+    queries: PackedRows
+    keys: PackedRows
     mask: Tensor | None  # (R, 1, N, S), added to the scores; (R, H, N, S) where each head has its own mask
     # Of the weights. Where it is a number, attention is computed as torch.nn.MultiheadAttention does: the mask has a
     # gradient, and only -inf excludes.
@@ -122,12 +122,12 @@ def added_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: to
 
 
 def assign_windows(*lengths: Sequence[int], width: int = 48) -> list[list[int]]:
-    """Put sentences into windows that hold at most ``width`` tokens on every side at once.
+    """Put sentences into windows that hold at most ``width`` tokens of every language at once.
 
     First fit by decreasing length. A sentence longer than ``width`` widens all windows to its length.
 
     Args:
-        lengths: one sequence for each side, of equal size B.
+        lengths: one sequence for each language, of equal size B.
         width: slots of a window. 48 is fastest on the CPU for sentences of 10 to 20 tokens; 1 gives
             every sentence its own window (the usual padded form).
 
@@ -137,19 +137,19 @@ def assign_windows(*lengths: Sequence[int], width: int = 48) -> list[list[int]]:
     Raises:
         DataError: a sentence has more tokens than `MAX_POSITIONS`; attention would need the square of that.
     """
-    sides = np.stack([np.asarray(side, dtype=np.int64) for side in lengths])  # (sides, B)
-    if not sides.size:
+    tokens = np.stack([np.asarray(each, dtype=np.int64) for each in lengths])  # (languages, B)
+    if not tokens.size:
         return []
-    if sides.max() > MAX_POSITIONS:
-        raise DataError(f"a sentence of {sides.max()} tokens: the model has positions for {MAX_POSITIONS}")
-    capacity = np.maximum(sides.max(axis=1), width)
-    order = np.argsort(-sides.max(axis=0), kind="stable")
+    if tokens.max() > MAX_POSITIONS:
+        raise DataError(f"a sentence of {tokens.max()} tokens: the model has positions for {MAX_POSITIONS}")
+    capacity = np.maximum(tokens.max(axis=1), width)
+    order = np.argsort(-tokens.max(axis=0), kind="stable")
     if width <= 1:
-        return [[int(i)] for i in range(sides.shape[1])]
-    free = np.empty((len(sides), 0), dtype=np.int64)
+        return [[int(i)] for i in range(tokens.shape[1])]
+    free = np.empty((len(tokens), 0), dtype=np.int64)
     windows: list[list[int]] = []
     for i in order:
-        fits = np.flatnonzero((free >= sides[:, i : i + 1]).all(axis=0))
+        fits = np.flatnonzero((free >= tokens[:, i : i + 1]).all(axis=0))
         if len(fits):
             window = int(fits[0])
         else:
@@ -157,27 +157,27 @@ def assign_windows(*lengths: Sequence[int], width: int = 48) -> list[list[int]]:
             windows.append([])
             free = np.concatenate([free, capacity[:, None]], axis=1)
         windows[window].append(int(i))
-        free[:, window] -= sides[:, i]
+        free[:, window] -= tokens[:, i]
     return windows
 
 
-def pack(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> PackedLayout:
-    """Rows and slots of one side. Rows follow the windows, so sentence order is that of ``windows``, flattened."""
+def pack(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> PackedRows:
+    """Rows and slots of one language. Rows follow the windows, so sentence order is that of ``windows``, flattened."""
     lengths_in_order = np.array([lengths[i] for window in windows for i in window], dtype=np.int64)
     filled = np.array([sum(lengths[i] for i in window) for window in windows], dtype=np.int64)
     width, total = int(filled.max(initial=0)), int(lengths_in_order.sum())
     slot_is_filled = np.arange(width)[None] < filled[:, None]  # (R, N)
     slots = np.flatnonzero(slot_is_filled)
-    rows = np.zeros(slot_is_filled.size, dtype=np.int64)
-    rows[slots] = np.arange(total)
+    row_of_slot = np.zeros(slot_is_filled.size, dtype=np.int64)
+    row_of_slot[slots] = np.arange(total)
     starts = np.repeat(np.cumsum(lengths_in_order) - lengths_in_order, lengths_in_order)
     sentences = np.full(slot_is_filled.size, -1, dtype=np.int64)
     sentences[slots] = np.repeat(np.arange(len(lengths_in_order)), lengths_in_order)
-    return PackedLayout(
+    return PackedRows(
         lengths=torch.from_numpy(lengths_in_order),
         positions=torch.from_numpy(np.arange(total) - starts),
         slots=torch.from_numpy(slots),
-        rows=torch.from_numpy(rows),
+        row_of_slot=torch.from_numpy(row_of_slot),
         sentences=torch.from_numpy(sentences.reshape(slot_is_filled.shape)),
         full=total == slot_is_filled.size,
         longest=int(lengths_in_order.max(initial=0)),
@@ -185,42 +185,40 @@ def pack(lengths: Sequence[int], windows: Sequence[Sequence[int]]) -> PackedLayo
     )
 
 
-def padded_side(real: Tensor) -> PackedLayout:
-    """The layout in which each line of (B, N) is its own window, whichever positions are real."""
+def padded_rows(real: Tensor) -> PackedRows:
+    """Rows of which each line of (B, N) is its own window, whichever positions are real."""
     B, N = real.shape
     slots = real.flatten().nonzero().flatten()
-    rows = torch.zeros(B * N, dtype=torch.int64, device=real.device)
-    rows[slots] = torch.arange(slots.shape[0], device=real.device)
+    row_of_slot = torch.zeros(B * N, dtype=torch.int64, device=real.device)
+    row_of_slot[slots] = torch.arange(slots.shape[0], device=real.device)
     sentences = torch.arange(B, device=real.device)[:, None].expand(B, N).masked_fill(~real, -1)
     positions = (real.cumsum(1) - 1).flatten()[slots]
     full = not is_traced() and len(slots) == B * N  # as `real.all()` says, but without waiting for a GPU once more
-    return PackedLayout(real.sum(1), positions, slots, rows, sentences, full, longest=N)
+    return PackedRows(real.sum(1), positions, slots, row_of_slot, sentences, full, longest=N)
 
 
-def full_side(B: int, N: int, device: torch.device) -> PackedLayout:
-    """The layout of B lines of N without padding, each its own window."""
+def full_rows(B: int, N: int, device: torch.device) -> PackedRows:
+    """The rows of B lines of N without padding, each its own window."""
     each, slots = torch.arange(N, device=device), torch.arange(B * N, device=device)
     sentences = torch.arange(B, device=device)[:, None].expand(B, N)
-    return PackedLayout(
-        torch.full((B,), N, device=device), each.repeat(B), slots, slots, sentences, full=True, longest=N
-    )
+    return PackedRows(torch.full((B,), N, device=device), each.repeat(B), slots, slots, sentences, full=True, longest=N)
 
 
-def one_token_each(lines: int, position: int, device: torch.device) -> PackedLayout:
-    """The layout of one token of each of these lines, all at this position of their sentences."""
-    side = full_side(lines, 1, device)
-    return replace(side, positions=torch.full_like(side.positions, position))
+def one_token_each(lines: int, position: int, device: torch.device) -> PackedRows:
+    """The rows of one token of each of these lines, all at this position of their sentences."""
+    rows = full_rows(lines, 1, device)
+    return replace(rows, positions=torch.full_like(rows.positions, position))
 
 
-def real_rows(x: Tensor, side: PackedLayout) -> Tensor:
-    """(B, N, D) -> (T, D), for a layout in which each line is its own window."""
-    rows = x.reshape(-1, x.shape[2])
-    return rows if side.full else rows[side.slots]
+def real_rows(x: Tensor, rows: PackedRows) -> Tensor:
+    """(B, N, D) -> (T, D), where each line is its own window."""
+    x = x.reshape(-1, x.shape[2])
+    return x if rows.full else x[rows.slots]
 
 
-def pad_rows(rows: Tensor, side: PackedLayout, fill: float = 0.0) -> Tensor:
+def pad_rows(x: Tensor, rows: PackedRows, fill: float = 0.0) -> Tensor:
     """(T, …) -> (B, longest, …): one sentence per line, ``fill`` after its end."""
-    width = side.longest if len(side.lengths) else 1  # softmax and argmax need a column
-    padded = rows.new_full((len(side.lengths), width, *rows.shape[1:]), fill)
-    padded[side.sentence_of_row(), side.positions] = rows
+    width = rows.longest if len(rows.lengths) else 1  # softmax and argmax need a column
+    padded = x.new_full((len(rows.lengths), width, *x.shape[1:]), fill)
+    padded[rows.sentence_of_row(), rows.positions] = x
     return padded

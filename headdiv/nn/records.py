@@ -19,11 +19,11 @@ from torch.utils.hooks import RemovableHandle
 from headdiv.core.errors import DataError
 from headdiv.core.modules import active_modules
 from headdiv.core.tracing import is_recomputing
-from headdiv.nn.packing import AttentionLayout, PackedLayout, pad_rows
+from headdiv.nn.packing import AttentionLayout, PackedRows, pad_rows
 from headdiv.nn.sizes import AttentionSpec
 
 Value = TypeVar("Value")
-Edit = Callable[[Tensor, PackedLayout], Tensor]  # outputs (T, H, K) of these queries -> (T, H, K)
+Edit = Callable[[Tensor, PackedRows], Tensor]  # outputs (T, H, K) of these queries -> (T, H, K)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class HeadModule(nn.Module):
         self.masks[handle.id] = mask
         return handle
 
-    def edited(self, outputs: Tensor, queries: PackedLayout) -> Tensor:
+    def edited(self, outputs: Tensor, queries: PackedRows) -> Tensor:
         """The heads' outputs (T, H, K) after all edits."""
         for edit in self.edits.values():
             shape, outputs = outputs.shape, edit(outputs, queries)
@@ -248,7 +248,7 @@ def numbered(modules: list[HeadModule]) -> list[HeadModule]:
     return modules
 
 
-def _of_own_sentence(weights: Tensor, queries: PackedLayout, keys: PackedLayout) -> Tensor:
+def _of_own_sentence(weights: Tensor, queries: PackedRows, keys: PackedRows) -> Tensor:
     """(R, H, N', S') in windows -> (B, H, N, S); values after a sentence's end are arbitrary."""
     rows = weights.transpose(1, 2).flatten(0, 1)[queries.slots]  # (T, H, S')
     slots = pad_rows(keys.slots % weights.shape[3], keys)[queries.sentence_of_row()]  # (T, S)

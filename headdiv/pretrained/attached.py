@@ -22,7 +22,7 @@ from torch.utils.hooks import RemovableHandle
 
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.modules import Holder, with_state
-from headdiv.nn.packing import AttentionLayout, PackedLayout
+from headdiv.nn.packing import AttentionLayout, PackedRows
 from headdiv.nn.records import HeadModule, HeadRecord
 from headdiv.nn.sizes import AttentionSpec
 from headdiv.pretrained.checkpointing import leave_checkpointing, watch_checkpointing
@@ -86,9 +86,9 @@ class AttachedHeads(HeadModule):
         lacks = self.kept is not None and self.projections.naming.shared_bias
         return lacks or self.key_heads is not None or hasattr(self.projections.output, "stage")
 
-    def query_side(self) -> PackedLayout:
+    def query_rows(self) -> PackedRows:
         """The queries' real tokens, while the model runs."""
-        return self.inputs.sides_of(self.spec.name)[0]
+        return self.inputs.rows_of(self.spec.name)[0]
 
     # ---- hooks
 
@@ -165,13 +165,13 @@ class AttachedHeads(HeadModule):
     def _edited(self, outputs: Tensor) -> Tensor:
         self.inputs.refuse_recomputation()
         B, N, H, K = outputs.shape
-        queries, rows = self.query_side(), outputs.reshape(B * N, H, K)
+        queries, rows = self.query_rows(), outputs.reshape(B * N, H, K)
         return rows.index_copy(0, queries.slots, self.edited(rows[queries.slots], queries)).view(B, N, H, K)
 
     def _record(self, weights: Tensor | None, v: Tensor, outputs: Tensor) -> None:
         B, N, H, K = outputs.shape
         S = v.shape[2]
-        queries, keys = self.inputs.sides_of(self.spec.name)
+        queries, keys = self.inputs.rows_of(self.spec.name)
         values = v.transpose(1, 2).reshape(B * S, H, K)[keys.slots]
         rows = outputs.reshape(B * N, H, K)[queries.slots]
         layout = AttentionLayout(queries, keys, None)

@@ -25,6 +25,7 @@ from headdiv.methods.combined import parts_of, refuse_no_attention
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.registry import METHODS, make_method
 from headdiv.methods.rotation import SwappingMethod
+from headdiv.nn.packing import real_rows
 from headdiv.nn.projections import must_be_merged
 from headdiv.nn.sizes import ATTENTION_KINDS, BlockSpec, Sizes
 from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, changes, detach_heads
@@ -58,13 +59,13 @@ class InsertedOutput(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, N, H·K) -> (B, N, D)."""
         self.attached.inputs.refuse_recomputation()
-        B, N, width = x.shape
-        side, rows = self.attached.query_side(), x.reshape(B * N, width)
-        rows = rows if side.full else rows[side.slots]
-        rows = rows if self.own is None else self.own(rows, side)
-        y = self.stage(rows if self.before is None else self.before(rows))
-        if not side.full:
-            y = y.new_zeros(B * N, y.shape[1]).index_copy(0, side.slots, y)
+        B, N, _ = x.shape
+        rows = self.attached.query_rows()
+        heads = real_rows(x, rows)  # (T, H·K)
+        heads = heads if self.own is None else self.own(heads, rows)
+        y = self.stage(heads if self.before is None else self.before(heads))
+        if not rows.full:
+            y = y.new_zeros(B * N, y.shape[1]).index_copy(0, rows.slots, y)
         return y.view(B, N, -1)
 
 

@@ -82,15 +82,15 @@ class PretrainedHeads(ModelHeads):
         target = self._decoder_ids(batch) if self.attachment.config.is_encoder_decoder else source
         found = {}
         for record in records:
-            kind, sides = record.spec.kind, (record.layout.queries, record.layout.keys)
+            kind, both = record.spec.kind, (record.layout.queries, record.layout.keys)
             ids = (source if kind == "encoder" else target, target if kind == "decoder" else source)
             fits = all(
-                each is not None and each.shape == side.sentences.shape for each, side in zip(ids, sides, strict=True)
+                each is not None and each.shape == rows.sentences.shape for each, rows in zip(ids, both, strict=True)
             )  # another stack has its own inputs
             if special and fits:
                 numbers = torch.as_tensor(special, device=ids[0].device)
                 found[record.spec.name] = tuple(
-                    torch.isin(each.flatten()[side.slots], numbers) for each, side in zip(ids, sides, strict=True)
+                    torch.isin(each.flatten()[rows.slots], numbers) for each, rows in zip(ids, both, strict=True)
                 )
         return found
 

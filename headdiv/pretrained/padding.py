@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.modules import Holder, with_state
 from headdiv.core.tracing import NO_PASS, backward_pass
-from headdiv.nn.packing import PackedLayout, padded_side
+from headdiv.nn.packing import PackedRows, padded_rows
 from headdiv.nn.sizes import AttentionSpec
 
 EXCLUDES = -1e4  # what masks add to the scores of keys that are not seen: this, or the least number there is
@@ -54,7 +54,7 @@ class Inputs:
     """
 
     passes: dict[str, Pass] = field(default_factory=dict)
-    sides: dict[tuple[Any, ...], tuple[PackedLayout, PackedLayout]] = field(default_factory=dict)
+    rows: dict[tuple[Any, ...], tuple[PackedRows, PackedRows]] = field(default_factory=dict)
     decoder: Pass | None = None
     labels: Tensor | None = None
     within: int = NO_PASS
@@ -83,12 +83,12 @@ class Inputs:
 
     def begin(self) -> None:
         """The model starts, or one within it."""
-        self.passes, self.sides, self.decoder = {}, {}, None
+        self.passes, self.rows, self.decoder = {}, {}, None
         self.within = backward_pass()
 
     def end(self, *_: Any) -> None:
         """A forward hook of the model and of those within it."""
-        self.passes, self.sides, self.decoder = {}, {}, None
+        self.passes, self.rows, self.decoder = {}, {}, None
 
     def forget(self, *_: Any) -> None:
         """A forward hook of the model."""
@@ -111,24 +111,24 @@ class Inputs:
         if spec.kind == "decoder":
             self.decoder = now
 
-    def sides_of(self, place: str) -> tuple[PackedLayout, PackedLayout]:
+    def rows_of(self, name: str) -> tuple[PackedRows, PackedRows]:
         """The real queries and keys of a module that has run.
 
         Raises:
             DataError: its mask does not have the form of those of transformers.
         """
-        now = self.passes[place]
+        now = self.passes[name]
         above = self.decoder if now.spec.kind == "cross" else None
         key = (now.key(), above and above.key())
-        if key not in self.sides:
+        if key not in self.rows:
             queries, keys = real_tokens(now)
             if above is not None and above.shape[:2] == now.shape[:2]:
                 queries = real_tokens(above)[0]
             if self.labels is not None and now.spec.kind != "encoder" and self.labels.shape == queries.shape:
                 queries, keys = queries & self.labels, keys & self.labels if keys is queries else keys
-            side = padded_side(queries)
-            self.sides[key] = side, side if keys is queries else padded_side(keys)
-        return self.sides[key]
+            rows = padded_rows(queries)
+            self.rows[key] = rows, rows if keys is queries else padded_rows(keys)
+        return self.rows[key]
 
     def refuse_recomputation(self) -> None:
         """Raise the ConfigError for layers that rerun by themselves, when records and padding are gone."""

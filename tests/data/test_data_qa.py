@@ -139,7 +139,7 @@ def test_a_split_of_which_all_answers_are_cut_off_is_named(mine, folder, split):
 def test_a_batch_has_question_end_and_a_passage_that_sees_itself_whole(mine):
     corpus = load_qa(mine())
     batch = make_qa_batch(corpus.train, [3, 0, 1])
-    starts = [side.offsets().tolist() for side in (batch.source_side, batch.target_side)]
+    starts = [side.offsets().tolist() for side in (batch.source_rows, batch.target_rows)]
     for position, number in enumerate(batch.numbers.tolist()):
         question, passage = corpus.train.pairs.source[number], corpus.train.pairs.target[number]
         at, to = starts[0][position], starts[1][position]
@@ -147,8 +147,8 @@ def test_a_batch_has_question_end_and_a_passage_that_sees_itself_whole(mine):
         assert batch.target_in[to : to + len(passage)].tolist() == passage.tolist()
         assert batch.target_out[position].tolist() == corpus.train.answers[number].tolist()
     assert sorted(batch.numbers.tolist()) == [0, 1, 3]
-    assert batch.target_side.tokens == len(batch.target_in)
-    documents = batch.target_side.sentences
+    assert batch.target_rows.tokens == len(batch.target_in)
+    documents = batch.target_rows.sentences
     same = (documents[:, :, None] == documents[:, None, :]) & (documents >= 0)[:, :, None]
     assert ((batch.decoder.mask[:, 0] == 0) == same).all()
     assert ((batch.decoder.mask[:, 0] == MASKED) == ~same).all()

@@ -205,7 +205,7 @@ def literal_nll(run, split, count, temperature=1.0):
     task, total, words = TASKS["translation"], 0.0, 0
     with torch.no_grad():
         for number in range(count):
-            batch = task.lay_out(split, [number])
+            batch = task.pack(split, [number])
             logits = run.model(batch).double() @ run.model.output_weight.double().T / temperature
             total += F.cross_entropy(logits, batch.target_out, reduction="sum").item()
             words += len(logits)

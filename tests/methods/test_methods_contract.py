@@ -110,7 +110,7 @@ def test_records_and_masks_have_the_shapes_of_the_slots(options):
         assert record.weights.shape == (R, H, N, S)
         assert record.values.shape == (record.layout.keys.tokens, H, K)
         assert record.outputs.shape == (record.layout.queries.tokens, H, K)
-    assert hidden.shape == (batch.target_side.tokens, CONFIG.d_model)
+    assert hidden.shape == (batch.target_rows.tokens, CONFIG.d_model)
 
 
 @every_method()
@@ -134,12 +134,13 @@ def test_an_empty_source_gives_what_it_gives_alone(options, wide, monkeypatch):
     model, method = tiny(options)
     sources, targets = [[5, 6], [], [7]], [[8, 3], [9, 4, 3], [5, 3]]
     batch, alone = (
-        batch_of(numbers, *([side[i] for i in numbers] for side in (sources, targets))) for numbers in ([0, 1, 2], [1])
+        batch_of(numbers, *([texts[i] for i in numbers] for texts in (sources, targets)))
+        for numbers in ([0, 1, 2], [1])
     )
     with record_heads(model) as records:
         hidden = model(batch)
     torch.testing.assert_close(model(batch), hidden)
-    rows = batch.numbers[batch.target_side.sentence_of_row()] == 1
+    rows = batch.numbers[batch.target_rows.sentence_of_row()] == 1
     torch.testing.assert_close(hidden[rows], model(alone))
     cross = next(record for record in records if record.spec.kind == "cross")
     assert not cross.outputs[rows].any()
@@ -176,7 +177,7 @@ def test_packing_and_padding_are_without_effect_on_outputs_loss_and_gradients(op
     for width in (48, window):
         batch = make_batch(pairs, range(7), window=width)
         hidden, added = watched_pass(model, method, batch)
-        by_number = dict(zip(batch.numbers.tolist(), hidden.split(batch.target_side.lengths.tolist()), strict=True))
+        by_number = dict(zip(batch.numbers.tolist(), hidden.split(batch.target_rows.lengths.tolist()), strict=True))
         inputs = [module.in_projection.weight for module in model.modules() if hasattr(module, "in_projection")]
         inputs = inputs or [model.source_embedding.weight]
         gradients = torch.autograd.grad(hidden.square().sum() + added, inputs, allow_unused=True)
@@ -190,15 +191,15 @@ def test_sentences_and_later_words_stay_apart(options):
     model.eval()
     batch = make_batch(some_pairs(), range(6))
     before = model(batch)
-    side, source_side = batch.target_side, batch.source_side
-    line = int(side.lengths.argmax())
-    first, last = int(side.offsets()[line]), int(side.offsets()[line] + side.lengths[line]) - 1
+    rows, source_rows = batch.target_rows, batch.source_rows
+    line = int(rows.lengths.argmax())
+    first, last = int(rows.offsets()[line]), int(rows.offsets()[line] + rows.lengths[line]) - 1
     batch.target_in[last] = 4 + (batch.target_in[last] - 3) % 11
     after = model(batch)
     torch.testing.assert_close(after[:last], before[:last])
     torch.testing.assert_close(after[last + 1 :], before[last + 1 :])
     assert not torch.allclose(after[last], before[last])
-    batch.source[int(source_side.offsets()[line])] = 1
+    batch.source[int(source_rows.offsets()[line])] = 1
     moved = (model(batch) - after).abs().amax(dim=1) > 1e-9
     expected = torch.zeros(len(moved), dtype=torch.bool)
     expected[first : last + 1] = True

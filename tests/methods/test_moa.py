@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moa_parts import KINDS, MOA, TOP, E, both_sides, build
+from moa_parts import KINDS, MOA, TOP, E, both_rows, build
 from packed import D, K, packed_rows, run_literal, run_packed, sentences, with_gradients
 from small_model import count_parameters
 from torch.utils.flop_counter import FlopCounterMode
@@ -69,7 +69,7 @@ def test_chosen_experts_alone_give_what_all_give_with_gradients(
     kind, seed, lengths, width, bias, k, renormalise, d_head
 ):
     module = build(seed, kind, bias, k=k, d_head=d_head, renormalise=renormalise)
-    queries, memory = both_sides(seed + 50, kind, lengths)
+    queries, memory = both_rows(seed + 50, kind, lengths)
     found = with_gradients(module, queries, memory, run_packed(module, kind, width))
     expected = with_gradients(module, queries, memory, run_literal(module, kind, literal_mixture))
     torch.testing.assert_close(found, expected)
@@ -90,7 +90,7 @@ def test_even_gates_over_all_experts_are_multi_query_attention(kind):
         )
         plain.output.weight.copy_(module.output.weight.flatten(0, 1).T)
         plain.output.bias.zero_()
-    queries, memory = both_sides(4, kind)
+    queries, memory = both_rows(4, kind)
     x, context, layout, _ = packed_rows(queries, memory, kind, 8)
     mixed = heads * (module(x, context, layout) - module.output_bias)
     torch.testing.assert_close(mixed, plain(x, context, layout))
@@ -104,7 +104,7 @@ def test_only_chosen_experts_are_computed(kind):
     """More experts are more work for the router, forward and backward, and for nothing else."""
 
     def flops(experts):
-        queries, memory = both_sides(8, kind)
+        queries, memory = both_rows(8, kind)
         x, context, layout, _ = packed_rows(queries, memory, kind, 8)
         with FlopCounterMode(display=False) as counted:
             build(7, kind, experts=experts)(x.requires_grad_(), context, layout).sum().backward()

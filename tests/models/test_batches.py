@@ -111,9 +111,9 @@ def test_a_batch_holds_its_pairs_with_their_marks(sizes, window, seed):
     assert batch.target_in.tolist() == target_in
     assert batch.target_out.tolist() == target_out
     assert {x.dtype for x in (batch.source, batch.target_in, batch.target_out)} == {torch.int64}
-    assert batch.source_side.lengths.tolist() == [len(pairs.source[i]) + 1 for i in order]
-    assert batch.target_side.lengths.tolist() == [len(pairs.target[i]) + 1 for i in order]
-    s, t = batch.source_side, batch.target_side
+    assert batch.source_rows.lengths.tolist() == [len(pairs.source[i]) + 1 for i in order]
+    assert batch.target_rows.lengths.tolist() == [len(pairs.target[i]) + 1 for i in order]
+    s, t = batch.source_rows, batch.target_rows
     expected = [(batch.encoder, s, s, False), (batch.decoder, t, t, True), (batch.cross, t, s, False)]
     for layout, queries, keys, causal in expected:
         assert layout.queries is queries
@@ -132,9 +132,9 @@ def test_parts_that_are_not_begin_and_end_marked_can_be_packed():
     order = [[4, 2].index(i) for i in batch.numbers.tolist()]
     for name, lists in parts.items():
         assert getattr(batch, name).tolist() == [token for i in order for token in lists[i].tolist()]
-    side = batch.target_side
-    assert torch.equal(batch.decoder.mask, attention_mask(side, side, causal=False))
-    assert not torch.equal(batch.decoder.mask, attention_mask(side, side, causal=True))
+    rows = batch.target_rows
+    assert torch.equal(batch.decoder.mask, attention_mask(rows, rows, causal=False))
+    assert not torch.equal(batch.decoder.mask, attention_mask(rows, rows, causal=True))
     other = batch.with_target(batch.target_out.view(-1, 2))
     assert other.target_out.shape == (2, 2)
     assert (other.source is batch.source, other.decoder is batch.decoder) == (True, True)
@@ -146,5 +146,5 @@ def test_a_batch_may_be_empty():
     batch = make_batch(pairs_of([(3, 4)]), [])
     for tensor in (batch.numbers, batch.source, batch.target_in, batch.target_out):
         assert (tensor.shape, tensor.dtype) == ((0,), torch.int64)
-    assert batch.source_side.tokens == batch.target_side.tokens == 0
+    assert batch.source_rows.tokens == batch.target_rows.tokens == 0
     assert batch.to("meta").source.device.type == "meta"

@@ -185,9 +185,9 @@ class Uncached:
         self.prefixes = [[*prefix, word] for prefix, word in zip(self.prefixes, words.tolist(), strict=True)]
         pairs = Pairs(self.sources, [np.array(prefix[1:], dtype=np.int64) for prefix in self.prefixes])
         batch = make_batch(pairs, range(len(self.sources)), window=1)
-        assert set(batch.target_in[batch.target_side.positions == 0].tolist()) == {BEGIN}
+        assert set(batch.target_in[batch.target_rows.positions == 0].tolist()) == {BEGIN}
         hidden = self.model.decode(batch, self.model.encode(batch.source, batch.encoder))
-        return self.model.output_embedding(pad_rows(hidden, batch.target_side)[:, -1])
+        return self.model.output_embedding(pad_rows(hidden, batch.target_rows)[:, -1])
 
     def select(self, lines):
         self.prefixes = [list(self.prefixes[i]) for i in lines.tolist()]
@@ -219,7 +219,7 @@ def cached(model, sources, width, length):
     """A CachedDecoder over these sentences in this order."""
     batch = make_batch(Pairs(sources, sources), range(len(sources)), window=1)
     memory = model.encode(batch.source, batch.encoder)
-    return CachedDecoder(model, memory, batch.source_side, width, length)
+    return CachedDecoder(model, memory, batch.source_rows, width, length)
 
 
 @pytest.mark.parametrize("width", [1, 3, 5])

@@ -42,7 +42,7 @@ def build(kind, method=METHODS["baseline"], config=SMALL, vocabulary=V, context=
     return randomise(model).double().eval()
 
 
-def lay_out(kind, read, targets, boundaries=True, end=END):
+def pack_windows(kind, read, targets, boundaries=True, end=END):
     """A batch of (R, N) tokens that are read; the language model predicts the next one and not the ``targets``."""
     if kind is MaskedModel:
         return make_masked_windows(np.stack([read, targets], axis=1), end, boundaries)
@@ -81,7 +81,7 @@ def test_windows_are_laid_out_as_they_say(kind, R, N, boundaries, data):
     for r in range(R) if kind is MaskedModel else [R - 1]:
         lacking = data.draw(st.integers(0, N - 1))
         read[r, N - lacking :] = targets[r, N - lacking - (kind is LanguageModel and lacking > 0) :] = IGNORED
-    batch = lay_out(kind, read, targets, boundaries)
+    batch = pack_windows(kind, read, targets, boundaries)
     lines = [[token for token in line if token != IGNORED] for line in read.tolist()]
     following = targets if kind is MaskedModel else np.concatenate([read[:, 1:], targets[:, -1:]], axis=1)
     wanted = following[read != IGNORED].tolist()
@@ -89,15 +89,15 @@ def test_windows_are_laid_out_as_they_say(kind, R, N, boundaries, data):
     assert batch.inputs.tolist() == [token for _, document in documents for token in document]
     assert batch.targets.tolist() == wanted
     assert batch.inputs.dtype == batch.targets.dtype == torch.int64
-    side = batch.layout.queries
-    assert batch.layout.keys is side
-    assert (batch.layout.mask is None) == (kind is LanguageModel and side.full and not boundaries)
-    assert side.lengths.tolist() == [len(document) for _, document in documents]
-    assert side.positions.tolist() == [p for _, document in documents for p in range(len(document))]
-    width, mask = side.sentences.shape[1], batch.layout.written_out()
+    rows = batch.layout.queries
+    assert batch.layout.keys is rows
+    assert (batch.layout.mask is None) == (kind is LanguageModel and rows.full and not boundaries)
+    assert rows.lengths.tolist() == [len(document) for _, document in documents]
+    assert rows.positions.tolist() == [p for _, document in documents for p in range(len(document))]
+    width, mask = rows.sentences.shape[1], batch.layout.written_out()
     for r in range(R):
         own = [n for n, (window, document) in enumerate(documents) if window == r for _ in document]
-        assert side.sentences[r].tolist() == own + [-1] * (width - len(own))
+        assert rows.sentences[r].tolist() == own + [-1] * (width - len(own))
         for i in range(width):
             for j in range(width):
                 seen = i < len(own) and j < len(own) and own[i] == own[j] and (j <= i or kind is MaskedModel)
@@ -126,7 +126,7 @@ def test_the_mask_token_s_row_learns_where_it_is_read_only():
     model = build(MaskedModel)
     for read, learns in ((V, True), (4, False)):
         model.zero_grad()
-        batch = lay_out(MaskedModel, np.array([[3, read, 5, 6]]), np.array([[IGNORED, 4, IGNORED, IGNORED]]))
+        batch = pack_windows(MaskedModel, np.array([[3, read, 5, 6]]), np.array([[IGNORED, 4, IGNORED, IGNORED]]))
         hidden = model(batch)[batch.targets != IGNORED]
         linear_cross_entropy(hidden, model.output_weight, torch.tensor([4]))[0].backward()
         gradient = model.embedding.weight.grad
@@ -159,7 +159,7 @@ def literal_document(model, tokens):
 @torch.no_grad()
 def test_the_model_equals_the_one_written_out(kind, method, boundaries):
     model, (read, targets) = build(kind, method), some_windows()
-    batch = lay_out(kind, read, targets, boundaries)
+    batch = pack_windows(kind, read, targets, boundaries)
     documents = [
         [token for token in document if token != IGNORED]
         for line in read.tolist()
@@ -167,7 +167,7 @@ def test_the_model_equals_the_one_written_out(kind, method, boundaries):
     ]
     expected = torch.cat([literal_document(model, document) for document in documents])
     torch.testing.assert_close(model(batch), expected, rtol=1e-10, atol=1e-10)
-    assert not torch.allclose(expected, model(lay_out(kind, read, targets, not boundaries)))
+    assert not torch.allclose(expected, model(pack_windows(kind, read, targets, not boundaries)))
 
 
 @every_model
@@ -176,7 +176,7 @@ def test_gradients_are_those_of_the_loss(kind, boundaries, monkeypatch):
     config = LMConfig(d_model=4, heads=2, d_ff=3, layers=1, dropout=0.0)
     read = np.array([[1, 3, 0, 4], [2, 1, 4, IGNORED]])
     targets = np.array([[IGNORED, 2, IGNORED, 3], [0, IGNORED, 3, IGNORED]])
-    batch = lay_out(kind, read, targets, boundaries, end=1)
+    batch = pack_windows(kind, read, targets, boundaries, end=1)
     assert_gradients_of_the_loss(build(kind, config=config, vocabulary=5, context=4), batch, 5, monkeypatch)
 
 
@@ -192,10 +192,10 @@ def test_a_token_is_known_where_it_may_be_seen_and_nowhere_else(kind, method, bo
     model = build(kind, method)
     read, targets = np.array([[3, 4, 5, END, 6, 7, END, 8]]), np.full((1, CONTEXT), IGNORED)
     document = np.array([0, 0, 0, 1, 1, 1, 2, 2]) * boundaries
-    before = model(lay_out(kind, read, targets, boundaries))
+    before = model(pack_windows(kind, read, targets, boundaries))
     for i in np.flatnonzero(read[0] != END):
         changed = np.where(np.arange(CONTEXT) == i, 1, read)
-        after = model(lay_out(kind, changed, targets, boundaries))
+        after = model(pack_windows(kind, changed, targets, boundaries))
         seen = torch.from_numpy((document == document[i]) & ((np.arange(CONTEXT) >= i) | (kind is MaskedModel)))
         assert not torch.isclose(after[seen], before[seen]).all(dim=-1).any()
         torch.testing.assert_close(after[~seen], before[~seen], rtol=1e-12, atol=1e-12)
@@ -208,10 +208,10 @@ def test_a_token_is_known_where_it_may_be_seen_and_nowhere_else(kind, method, bo
 def test_windows_beside_it_change_nothing_for_a_window(kind, method, boundaries):
     """Nor what it lacks, which makes the others wider than it, or is filled up."""
     model, (read, targets) = build(kind, method), some_windows()
-    together = model(lay_out(kind, read, targets, boundaries))
-    apart = [model(lay_out(kind, read[r : r + 1], targets[r : r + 1], boundaries)) for r in range(3)]
+    together = model(pack_windows(kind, read, targets, boundaries))
+    apart = [model(pack_windows(kind, read[r : r + 1], targets[r : r + 1], boundaries)) for r in range(3)]
     torch.testing.assert_close(together, torch.cat(apart), rtol=1e-12, atol=1e-12)
-    short = model(lay_out(kind, read[2:, :-3], targets[2:, :-3], boundaries))
+    short = model(pack_windows(kind, read[2:, :-3], targets[2:, :-3], boundaries))
     assert len(apart[2]) == CONTEXT - 3
     torch.testing.assert_close(short, apart[2], rtol=1e-12, atol=1e-12)
 
@@ -224,7 +224,7 @@ def test_windows_beside_it_change_nothing_for_a_window(kind, method, boundaries)
 def test_a_step_equals_the_whole_forward_pass(method):
     model, (read, targets) = build(LanguageModel, method), some_windows()
     read = np.maximum(read, 0)
-    logits = (model(lay_out(LanguageModel, read, targets, False)) @ model.output_weight.T).view(3, CONTEXT, -1)
+    logits = (model(pack_windows(LanguageModel, read, targets, False)) @ model.output_weight.T).view(3, CONTEXT, -1)
     state = model.start(3, CONTEXT)
     for position in range(CONTEXT):
         found = model.step(torch.from_numpy(read[:, position]).long(), state) @ model.output_weight.T
@@ -262,11 +262,11 @@ def test_a_text_is_continued_with_the_likeliest_tokens(method, boundaries):
 @torch.no_grad()
 def test_blanks_are_filled_with_the_likeliest_tokens(method):
     model, (read, targets) = build(MaskedModel, method), some_windows()
-    batch = lay_out(MaskedModel, np.where(targets == IGNORED, read, V), targets)
+    batch = pack_windows(MaskedModel, np.where(targets == IGNORED, read, V), targets)
     asked = model(batch)[batch.targets != IGNORED]
     expected = [max(range(V), key=lambda entry: float(row @ model.embedding.weight[entry])) for row in asked]
     model.train()  # nothing is dropped out all the same
     assert fill_in(model, batch).tolist() == expected
     assert not model.training
     assert len(set(expected)) > 1
-    assert fill_in(model, lay_out(MaskedModel, read, np.full_like(targets, IGNORED))).tolist() == []
+    assert fill_in(model, pack_windows(MaskedModel, read, np.full_like(targets, IGNORED))).tolist() == []

@@ -110,11 +110,11 @@ def test_packed_model_is_the_padded_one_with_its_gradients(bias, activation, win
     model = randomise(build(config)).double()
     pairs = some_pairs()
     batch = make_batch(pairs, range(len(pairs)), window)
-    sides = (batch.source, batch.source_side), (batch.target_in, batch.target_side)
+    sides = (batch.source, batch.source_rows), (batch.target_in, batch.target_rows)
     source, target = (pad_rows(words, side, PAD) for words, side in sides)
     found = model(batch)
     literal = literal_transformer(model, config, source, target)
-    expected = torch.cat([x[:n] for x, n in zip(literal, batch.target_side.lengths.tolist(), strict=True)])
+    expected = torch.cat([x[:n] for x, n in zip(literal, batch.target_rows.lengths.tolist(), strict=True)])
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)  # the table of positions is float32
     weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(4), dtype=found.dtype)
     parameters = [p for name, p in model.named_parameters() if not name.startswith("output_embedding")]

@@ -44,7 +44,7 @@ def test_the_three_are_one_and_its_gradient_is_the_sum(project):
     assert model.source_embedding.weight is model.target_embedding.weight is model.output_embedding.weight
     _, apart = built(project.config(**JOINT))
     apart.load_state_dict(model.state_dict())
-    batch = TASK.lay_out(corpus.train, range(6))
+    batch = TASK.pack(corpus.train, range(6))
     for one in (model, apart):
         TASK.loss(one.eval(), one.output_weight, batch).loss.backward()
     parts = dict(apart.named_parameters())

@@ -18,16 +18,16 @@ EVERY = [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTEN
 
 @given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5), width=st.integers(1, 12))
 def test_windows_hold_the_rows_slot_by_slot(lengths, width):
-    side = pack(lengths, assign_windows(lengths, width=width))
-    x = random(1, side.tokens, 3 * H * K)
-    parts = into_windows(x, side, 3, H)
+    rows = pack(lengths, assign_windows(lengths, width=width))
+    x = random(1, rows.tokens, 3 * H * K)
+    parts = into_windows(x, rows, 3, H)
     for part, window in enumerate(parts):
-        for t, slot in enumerate(side.slots.tolist()):
-            r, n = divmod(slot, side.sentences.shape[1])
+        for t, slot in enumerate(rows.slots.tolist()):
+            r, n = divmod(slot, rows.sentences.shape[1])
             for h in range(H):
                 first = part * H * K + h * K
                 assert torch.equal(window[r, h, n], x[t, first : first + K])
-        assert torch.equal(out_of_windows(window, side), x[:, part * H * K : (part + 1) * H * K])
+        assert torch.equal(out_of_windows(window, rows), x[:, part * H * K : (part + 1) * H * K])
 
 
 def test_backward_takes_a_softmax_that_autocast_has_widened(monkeypatch):
@@ -72,8 +72,8 @@ def test_a_gpu_computes_windows_of_changing_shape_without_cudnn(lengths, device,
     monkeypatch.setattr(
         F, "scaled_dot_product_attention", lambda q, *_, **more: seen.append(flags.cudnn_sdp_enabled()) or q
     )
-    side = pack(lengths, [[0], [1]])
-    layout = AttentionLayout(side, side, attention_mask(side, side))
+    rows = pack(lengths, [[0], [1]])
+    layout = AttentionLayout(rows, rows, attention_mask(rows, rows))
     with FakeTensorMode():
         q = torch.empty(2, H, max(lengths), K, device=device)
     with sdpa_kernel(chosen):

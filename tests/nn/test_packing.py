@@ -7,19 +7,19 @@ from hypothesis import strategies as st
 
 from headdiv.nn.packing import MASKED, assign_windows, attention_mask, pack, pad_rows
 
-lengths_of_one_side = st.lists(st.integers(1, 12), min_size=1, max_size=14)
-lengths_of_two_sides = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=14)
+lengths_of_sentences = st.lists(st.integers(1, 12), min_size=1, max_size=14)
+lengths_of_pairs = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, max_size=14)
 widths = st.integers(0, 30)
 
 
-def literal_assign_windows(*sides, width):
+def literal_assign_windows(*languages, width):
     """First fit, longest first; a window is a list of sentences, its fill is counted anew each time."""
     if width <= 1:
-        return [[i] for i in range(len(sides[0]))]
+        return [[i] for i in range(len(languages[0]))]
     windows = []
-    for i in sorted(range(len(sides[0])), key=lambda i: -max(side[i] for side in sides)):
+    for i in sorted(range(len(languages[0])), key=lambda i: -max(lengths[i] for lengths in languages)):
         for window in windows:
-            if all(sum(s[j] for j in [*window, i]) <= max(width, max(s)) for s in sides):
+            if all(sum(s[j] for j in [*window, i]) <= max(width, max(s)) for s in languages):
                 window.append(i)
                 break
         else:
@@ -27,7 +27,7 @@ def literal_assign_windows(*sides, width):
     return windows
 
 
-def literal_lay_out(lengths, windows):
+def literal_pack(lengths, windows):
     width = max(sum(lengths[i] for i in window) for window in windows)
     positions, slots, rows, sentences = [], [], [], []
     sentence = -1
@@ -59,39 +59,39 @@ def literal_mask(queries, keys, causal):
     return torch.tensor(mask)
 
 
-@given(sides=lengths_of_two_sides, width=widths)
-def test_windows_hold_every_sentence_once_and_no_more_than_they_can(sides, width):
-    source, target = zip(*sides, strict=True)
+@given(pairs=lengths_of_pairs, width=widths)
+def test_windows_hold_every_sentence_once_and_no_more_than_they_can(pairs, width):
+    source, target = zip(*pairs, strict=True)
     windows = assign_windows(source, target, width=width)
-    assert sorted(i for window in windows for i in window) == list(range(len(sides)))
+    assert sorted(i for window in windows for i in window) == list(range(len(pairs)))
     assert all(windows)
     for lengths in (source, target):
         assert max(sum(lengths[i] for i in window) for window in windows) <= max(width, *lengths)
     assert windows == literal_assign_windows(source, target, width=width)
 
 
-@given(lengths=lengths_of_one_side, width=widths)
-def test_layout_is_the_literal_one(lengths, width):
+@given(lengths=lengths_of_sentences, width=widths)
+def test_rows_are_the_literal_ones(lengths, width):
     windows = assign_windows(lengths, width=width)
-    side = pack(lengths, windows)
-    positions, slots, rows, sentences = literal_lay_out(lengths, windows)
+    rows = pack(lengths, windows)
+    positions, slots, row_of_slot, sentences = literal_pack(lengths, windows)
     order = [i for window in windows for i in window]
-    assert side.lengths.tolist() == [lengths[i] for i in order]
-    assert side.positions.tolist() == positions
-    assert side.slots.tolist() == slots
-    assert side.rows.tolist() == rows
-    assert side.sentences.tolist() == sentences
-    assert side.tokens == sum(lengths)
-    assert side.offsets().tolist() == [sum(lengths[i] for i in order[:b]) for b in range(len(order))]
-    assert side.full == (-1 not in side.sentences.flatten().tolist())
-    if side.full:
-        assert torch.equal(side.rows, torch.arange(side.tokens))
-        assert torch.equal(side.slots, torch.arange(side.tokens))
+    assert rows.lengths.tolist() == [lengths[i] for i in order]
+    assert rows.positions.tolist() == positions
+    assert rows.slots.tolist() == slots
+    assert rows.row_of_slot.tolist() == row_of_slot
+    assert rows.sentences.tolist() == sentences
+    assert rows.tokens == sum(lengths)
+    assert rows.offsets().tolist() == [sum(lengths[i] for i in order[:b]) for b in range(len(order))]
+    assert rows.full == (-1 not in rows.sentences.flatten().tolist())
+    if rows.full:
+        assert torch.equal(rows.row_of_slot, torch.arange(rows.tokens))
+        assert torch.equal(rows.slots, torch.arange(rows.tokens))
 
 
-@given(sides=lengths_of_two_sides, width=widths)
-def test_mask_is_the_literal_one(sides, width):
-    source, target = zip(*sides, strict=True)
+@given(pairs=lengths_of_pairs, width=widths)
+def test_mask_is_the_literal_one(pairs, width):
+    source, target = zip(*pairs, strict=True)
     windows = assign_windows(source, target, width=width)
     s, t = pack(source, windows), pack(target, windows)
     for queries, keys, causal in [(s, s, False), (t, t, True), (t, s, False)]:
@@ -100,25 +100,25 @@ def test_mask_is_the_literal_one(sides, width):
         assert torch.equal(mask, literal_mask(queries.sentences.tolist(), keys.sentences.tolist(), causal))
 
 
-@given(lengths=lengths_of_one_side, width=widths, fill=st.sampled_from([0.0, -7.0]))
+@given(lengths=lengths_of_sentences, width=widths, fill=st.sampled_from([0.0, -7.0]))
 def test_padded_rows_are_the_sentences_one_by_one(lengths, width, fill):
-    side = pack(lengths, assign_windows(lengths, width=width))
-    rows = torch.arange(6.0 * side.tokens).view(-1, 3, 2)
-    padded = pad_rows(rows, side, fill)
+    rows = pack(lengths, assign_windows(lengths, width=width))
+    x = torch.arange(6.0 * rows.tokens).view(-1, 3, 2)
+    padded = pad_rows(x, rows, fill)
     assert padded.shape == (len(lengths), max(lengths), 3, 2)
-    for line, sentence in zip(padded, rows.split(side.lengths.tolist()), strict=True):
+    for line, sentence in zip(padded, x.split(rows.lengths.tolist()), strict=True):
         assert torch.equal(line[: len(sentence)], sentence)
         assert (line[len(sentence) :] == fill).all()
 
 
 @pytest.mark.parametrize("width", [1, 48])
-def test_nothing_is_laid_out_as_nothing(width):
+def test_nothing_is_packed_as_nothing(width):
     assert assign_windows([], width=width) == assign_windows([], [], width=width) == []
-    side = pack([], [])
-    assert (side.tokens, side.full) == (0, True)
-    assert side.sentences.shape == (0, 0)
-    assert side.offsets().tolist() == side.positions.tolist() == side.rows.tolist() == []
-    assert attention_mask(side, side, causal=True).shape == (0, 1, 0, 0)
-    padded = pad_rows(torch.zeros(0, 3), side)
+    rows = pack([], [])
+    assert (rows.tokens, rows.full) == (0, True)
+    assert rows.sentences.shape == (0, 0)
+    assert rows.offsets().tolist() == rows.positions.tolist() == rows.row_of_slot.tolist() == []
+    assert attention_mask(rows, rows, causal=True).shape == (0, 1, 0, 0)
+    padded = pad_rows(torch.zeros(0, 3), rows)
     assert padded.shape == (0, 1, 3)
     assert padded.softmax(dim=1).argmax(dim=1).shape == (0, 3)  # which a line without columns would not take

@@ -143,7 +143,7 @@ def test_ranks_share_every_batch(task, run, monkeypatch):
 @pytest.mark.parametrize("kind", PAIRS)
 def test_a_rank_may_have_an_empty_share(home, kind):
     run = untrained(small_config(kind, "direct-2"))
-    batch = TASKS[kind].lay_out(run.corpus.train, [])
+    batch = TASKS[kind].pack(run.corpus.train, [])
     for smoothing in (0.0, 0.1):
         run.model.zero_grad()
         losses = TASKS[kind].loss(run.model, run.model.output_weight, batch, smoothing)
@@ -163,7 +163,7 @@ def literal_spans(losses, hidden, weight, batch, smoothing):
     """Question answering: −log p of the first and of the last word, a softmax over each passage, in floats."""
     nll = uniform = correct = 0
     rows, start = (hidden.double() @ weight.double().T).tolist(), 0
-    for length, gold in zip(batch.target_side.lengths.tolist(), batch.target_out.tolist(), strict=True):
+    for length, gold in zip(batch.target_rows.lengths.tolist(), batch.target_out.tolist(), strict=True):
         mine, start = rows[start : start + length], start + length
         likeliest = []
         for side in (0, 1):
@@ -197,10 +197,10 @@ def one_by_one(task, run, split, count):
     if run.config.kind in PAIRS:
         data = getattr(run.corpus, split)
         numbers = task.scored(data)[:count].tolist()
-        return task.lay_out(data, numbers), [task.lay_out(data, [number]) for number in numbers]
+        return task.pack(data, numbers), [task.pack(data, [number]) for number in numbers]
     windows = task.windows(run.corpus, split)[-count:]  # the last one may lack tokens
     parts = [windows, *windows[:, None]]
-    whole, *alone = (task.lay_out(part, run.corpus, run.config.data) for part in parts)
+    whole, *alone = (task.pack(part, run.corpus, run.config.data) for part in parts)
     return whole, alone
 
 

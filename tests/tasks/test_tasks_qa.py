@@ -47,8 +47,8 @@ class Perfect(nn.Module):
         self.output_weight = nn.Parameter(200 * torch.eye(2))
 
     def forward(self, batch):
-        hidden = torch.zeros(batch.target_side.tokens, 2)
-        for start, number in zip(batch.target_side.offsets().tolist(), batch.numbers.tolist(), strict=True):
+        hidden = torch.zeros(batch.target_rows.tokens, 2)
+        for start, number in zip(batch.target_rows.offsets().tolist(), batch.numbers.tolist(), strict=True):
             for side in (0, 1):
                 hidden[start + max(int(self.answers[number, side]), 0), side] = 1.0
         return hidden
@@ -58,7 +58,7 @@ class Guessing(Perfect):
     """Every word is as likely as chance has it."""
 
     def forward(self, batch):
-        return torch.randn(batch.target_side.tokens, 2, generator=torch.Generator().manual_seed(1))
+        return torch.randn(batch.target_rows.tokens, 2, generator=torch.Generator().manual_seed(1))
 
 
 # ---- the best span

@@ -59,7 +59,7 @@ def attention_maps(run: Run, text: str, other: str | None = None) -> dict[str, A
 
 @torch.no_grad()
 def maps_of(run: Run, batch: Any) -> dict[str, AttentionMap]:
-    """The same of a batch that `Task.example_batch` has laid out."""
+    """The same of a batch that `Task.example_batch` has packed."""
     task = run.task
     run.model.eval()
     with record_heads(run.model) as records:

@@ -1,4 +1,4 @@
-"""Batches by token budget, drawn at random, laid out for packed computation."""
+"""Batches by token budget, drawn at random, in packed rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headdiv.nn.packing import AttentionLayout, PackedLayout, assign_windows, attention_mask, pack
+from headdiv.nn.packing import AttentionLayout, PackedRows, assign_windows, attention_mask, pack
 
 PAD, UNKNOWN, BEGIN, END = 0, 1, 2, 3
 SPECIALS = ["<pad>", "<unk>", "<s>", "</s>"]
@@ -45,12 +45,12 @@ class Batch:
     cross: AttentionLayout
 
     @property
-    def source_side(self) -> PackedLayout:
+    def source_rows(self) -> PackedRows:
         """Where the source tokens stand."""
         return self.encoder.queries
 
     @property
-    def target_side(self) -> PackedLayout:
+    def target_rows(self) -> PackedRows:
         """Where the target tokens stand."""
         return self.decoder.queries
 
@@ -62,7 +62,7 @@ class Batch:
         """The same on another device."""
         if torch.device(device).type == "cpu":
             return self
-        source, target = self.source_side.to(device), self.target_side.to(device)
+        source, target = self.source_rows.to(device), self.target_rows.to(device)
         masks = (layout.mask.to(device) for layout in (self.encoder, self.decoder, self.cross))
         return Batch(
             *(x.to(device) for x in (self.numbers, self.source, self.target_in, self.target_out)),

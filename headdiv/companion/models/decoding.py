@@ -21,7 +21,7 @@ from headdiv.core import progress
 from headdiv.nn.packing import (
     MAX_POSITIONS,
     AttentionLayout,
-    PackedLayout,
+    PackedRows,
     assign_windows,
     attention_mask,
     masked_in,
@@ -51,13 +51,13 @@ class CachedDecoder:
         self,
         model: Transformer,
         memory: Tensor,
-        side: PackedLayout,
+        rows: PackedRows,
         width: int,
         length: int,
         output: Projection | None = None,
     ) -> None:
-        padded = pad_rows(memory, side)  # (n, S, D)
-        empty = torch.arange(padded.shape[1], device=memory.device) >= side.lengths[:, None]
+        padded = pad_rows(memory, rows)  # (n, S, D)
+        empty = torch.arange(padded.shape[1], device=memory.device) >= rows.lengths[:, None]
         mask = memory.new_zeros(empty.shape).masked_fill_(empty, masked_in(memory.dtype))
         self.model, self.state = model, model.start(padded, mask, length, width)
         self.select = self.state.select
@@ -211,12 +211,12 @@ def _translate_batch(
     lengths = [len(source) + 1 for source in sources]
     windows = assign_windows(lengths)
     order = [i for window in windows for i in window]
-    side = pack(lengths, windows).to(device)
+    rows = pack(lengths, windows).to(device)
     words = np.concatenate([np.append(sources[i], END) for i in order])
-    layout = AttentionLayout(side, side, attention_mask(side, side))
+    layout = AttentionLayout(rows, rows, attention_mask(rows, rows))
     memory = model.encode(torch.from_numpy(words.astype(np.int64)).to(device), layout)
-    limits = (side.lengths * config.max_length_factor + config.max_length_offset).long().clamp(max=MAX_POSITIONS)
-    decoder = CachedDecoder(model, memory, side, config.beam, int(limits.max()), output)
+    limits = (rows.lengths * config.max_length_factor + config.max_length_offset).long().clamp(max=MAX_POSITIONS)
+    decoder = CachedDecoder(model, memory, rows, config.beam, int(limits.max()), output)
     found = beam_search(decoder, limits, config.beam, config.length_penalty)
     outputs: list[list[int]] = [[] for _ in sources]
     for number, output in zip(order, found, strict=True):

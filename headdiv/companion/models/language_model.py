@@ -23,7 +23,7 @@ from headdiv.companion.models.transformer import ModuleFactory, make_layers, run
 from headdiv.core.precision import autocast
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dropout import Dropout
-from headdiv.nn.packing import AttentionLayout, PackedLayout, attention_mask, pack
+from headdiv.nn.packing import AttentionLayout, PackedRows, attention_mask, pack
 from headdiv.nn.sizes import Kind
 
 
@@ -34,14 +34,14 @@ class Windows:
     inputs: Tensor  # (T,)
     targets: Tensor  # (T,) what is to be predicted at each; IGNORED where nothing is
     layout: AttentionLayout
-    predicted: Tensor  # (P,) the rows with a target, found when laid out: on a GPU, looking means waiting
+    predicted: Tensor  # (P,) the rows with a target, found when packed: on a GPU, looking means waiting
 
     def to(self, device: torch.device | str) -> Windows:
         """The same on another device."""
         if torch.device(device).type == "cpu":
             return self
-        side, mask = self.layout.queries.to(device), self.layout.mask
-        layout = AttentionLayout(side, side, mask if mask is None else mask.to(device))
+        rows, mask = self.layout.queries.to(device), self.layout.mask
+        layout = AttentionLayout(rows, rows, mask if mask is None else mask.to(device))
         return Windows(self.inputs.to(device), self.targets.to(device), layout, self.predicted.to(device))
 
     def with_targets(self, targets: Tensor) -> Windows:
@@ -72,7 +72,7 @@ def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windo
     return _windows(masked[:, 0], masked[:, 1], end, boundaries, causal=False)
 
 
-def _lay_out_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np.ndarray) -> PackedLayout:
+def _pack_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np.ndarray) -> PackedRows:
     """Rows for the tokens that are ``there`` in windows (R, N); positions restart where a document does."""
     R, N = inputs.shape
     first = np.zeros((R, N), dtype=bool)
@@ -87,10 +87,10 @@ def _lay_out_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np
 
 def _windows(inputs: np.ndarray, targets: np.ndarray, end: int, boundaries: bool, causal: bool) -> Windows:
     there = inputs != IGNORED
-    side = _lay_out_documents(inputs, end, boundaries, there)
-    mask = attention_mask(side, side, causal) if boundaries or not side.full or not causal else None
+    rows = _pack_documents(inputs, end, boundaries, there)
+    mask = attention_mask(rows, rows, causal) if boundaries or not rows.full or not causal else None
     read, predicted = (torch.from_numpy(tokens[there].astype(np.int64)) for tokens in (inputs, targets))
-    return Windows(read, predicted, AttentionLayout(side, side, mask), _predicted(predicted))
+    return Windows(read, predicted, AttentionLayout(rows, rows, mask), _predicted(predicted))
 
 
 def _predicted(targets: Tensor) -> Tensor:

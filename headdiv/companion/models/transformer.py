@@ -167,7 +167,7 @@ class Transformer(nn.Module):
 
     def decode(self, batch: Batch, memory: Tensor) -> Tensor:
         """(T, D) encoder states -> (U, D)."""
-        x = self._embed(self.target_embedding, batch.target_in, batch.target_side.positions)
+        x = self._embed(self.target_embedding, batch.target_in, batch.target_rows.positions)
         return run_layers(self.decoder, x, memory, {"decoder": batch.decoder, "cross": batch.cross})
 
     # ---- one token at a time

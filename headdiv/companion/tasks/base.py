@@ -308,12 +308,12 @@ class Task(ABC):
 
     @abstractmethod
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Any:
-        """A typed text as a batch of one example, laid out as the task lays out its own, on the run's device.
+        """A typed text as a batch of one example, packed as the task packs its own, on the run's device.
 
         Where ``second`` is an output for the decoder, it is the model's own if left out.
 
         Raises:
-            DataError: texts that cannot be laid out.
+            DataError: texts that cannot be packed.
         """
 
     @abstractmethod

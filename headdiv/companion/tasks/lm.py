@@ -105,7 +105,7 @@ class StreamTask(Task):
         """All windows of a held-out split, as those of the stream."""
 
     @abstractmethod
-    def lay_out(self, windows: np.ndarray, corpus: Any, data: Any) -> Windows:
+    def pack(self, windows: np.ndarray, corpus: Any, data: Any) -> Windows:
         """A batch of such windows."""
 
     def words(self, batch: Windows) -> dict[str, Tensor]:
@@ -132,7 +132,7 @@ class StreamTask(Task):
         windows, batches = self._sizes(config)
         data, stream = config.data, self.stream(corpus, config)
         return TextBatchStream(
-            stream, windows, batches, partial(self.lay_out, corpus=corpus, data=data), corpus.bad_records
+            stream, windows, batches, partial(self.pack, corpus=corpus, data=data), corpus.bad_records
         )
 
     @staticmethod
@@ -148,7 +148,7 @@ class StreamTask(Task):
         size = max(1, EVALUATION_TOKENS // data.context)
         starts = range(0, len(windows), size)
         for start in starts[distributed.rank() :: distributed.world()]:
-            yield self.lay_out(windows[start : start + size], corpus, data)
+            yield self.pack(windows[start : start + size], corpus, data)
 
     def training_sample(self, corpus: Any, config: RunConfig) -> tuple[Iterator[Windows], str]:
         windows, batches = self._sizes(config)
@@ -156,7 +156,7 @@ class StreamTask(Task):
         size, stream = max(1, EVALUATION_TOKENS // config.data.context), self.stream(corpus, config)
         parts = (stream.next(min(size, count - start)) for start in range(0, count, size))
         what = f"the first {count:,} windows that this run was trained on"
-        return (self.lay_out(windows, corpus, config.data) for windows in parts), what
+        return (self.pack(windows, corpus, config.data) for windows in parts), what
 
     def loss(
         self, model: Callable[[Windows], Tensor], weight: Tensor, batch: Windows, smoothing: float = 0.0
@@ -205,7 +205,7 @@ class LanguageModelling(StreamTask):
     def windows(self, corpus: LMCorpus, split: str) -> np.ndarray:
         return getattr(corpus, split).windows
 
-    def lay_out(self, windows: np.ndarray, corpus: LMCorpus, data: LMData) -> Windows:
+    def pack(self, windows: np.ndarray, corpus: LMCorpus, data: LMData) -> Windows:
         return make_windows(windows, corpus.bpe.end, data.boundaries)
 
     def scores(self, run: Run) -> dict[str, Score]:
@@ -266,7 +266,7 @@ class LanguageModelling(StreamTask):
         """See `Task`: one window, which begins with a document's end; of a text longer than the context its end."""
         bpe, data = run.corpus.bpe, run.config.data
         tokens = [bpe.end, *bpe.encode_batch([text])[0]][-data.context :]
-        return self.lay_out(np.array([[*tokens, IGNORED]]), run.corpus, data).to(run.device)
+        return self.pack(np.array([[*tokens, IGNORED]]), run.corpus, data).to(run.device)
 
     def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
         """The beginnings of the first test documents."""

@@ -52,7 +52,7 @@ class MaskedLanguageModelling(StreamTask):
     def windows(self, corpus: MaskedCorpus, split: str) -> np.ndarray:
         return corpus.masked[split]
 
-    def lay_out(self, windows: np.ndarray, corpus: MaskedCorpus, data: MLMData) -> Windows:
+    def pack(self, windows: np.ndarray, corpus: MaskedCorpus, data: MLMData) -> Windows:
         return make_masked_windows(windows, corpus.bpe.end, data.boundaries)
 
     def loss(
@@ -91,7 +91,7 @@ class MaskedLanguageModelling(StreamTask):
         """See `Task`: one window; errors as those of `encode_masked`."""
         read = np.array(encode_masked(run, text))
         windows = np.stack([read, np.full_like(read, IGNORED)])[None]
-        return self.lay_out(windows, run.corpus, run.config.data).to(run.device)
+        return self.pack(windows, run.corpus, run.config.data).to(run.device)
 
     def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
         """Of test windows with a masked token, the part that belongs to one document."""

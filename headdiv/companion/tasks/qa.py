@@ -93,7 +93,7 @@ class QuestionAnswering(PairTask):
         (words,) = vocabulary
         return Transformer(config.model, words, words, parts, outputs=2)
 
-    def lay_out(self, split: QASplit, numbers: Sequence[int]) -> Batch:
+    def pack(self, split: QASplit, numbers: Sequence[int]) -> Batch:
         return make_qa_batch(split, numbers)
 
     def scored(self, split: QASplit) -> np.ndarray:
@@ -111,7 +111,7 @@ class QuestionAnswering(PairTask):
             uniform = -(log_p.masked_fill(~there, 0.0).sum(1) / there.sum(1)).sum()
             loss = (1 - smoothing) * nll + smoothing * uniform
         correct = (log_p.argmax(1) == batch.target_out).all(1).sum()
-        return Losses(loss, nll.detach(), correct, count=len(gold), tokens=batch.target_side.tokens)
+        return Losses(loss, nll.detach(), correct, count=len(gold), tokens=batch.target_rows.tokens)
 
     def decode_token(self, corpus: QACorpus, kind: str, index: int) -> str:
         """A word; both sides share their words."""
@@ -190,7 +190,7 @@ class QuestionAnswering(PairTask):
 def span_log_probabilities(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:
     """(U, D) -> (B, L, 2): log-probability of each word of a passage to be the answer's first, and its last."""
     scores = F.linear(hidden, weight).float()  # (U, 2)
-    return pad_rows(scores, batch.target_side, MASKED).log_softmax(dim=1)
+    return pad_rows(scores, batch.target_rows, MASKED).log_softmax(dim=1)
 
 
 def best_span(log_p: Tensor, longest: int) -> Tensor:

@@ -38,7 +38,7 @@ class PairTask(Task):
     budget: ClassVar[tuple[str, ...]] = ("target",)  # sides that a batch's budget of tokens counts
 
     @abstractmethod
-    def lay_out(self, split: Any, numbers: Sequence[int]) -> Batch:
+    def pack(self, split: Any, numbers: Sequence[int]) -> Batch:
         """A batch of these examples."""
 
     def scored(self, split: Any) -> np.ndarray:
@@ -76,18 +76,18 @@ class PairTask(Task):
             batches = batch_numbers(sizes, train.tokens_per_batch, seed=config.seed, epoch=epoch, bucketed=bucketed)
             return [numbers[batch].tolist() for batch in batches]
 
-        return PlannedBatchStream(plan, partial(self.lay_out, split))
+        return PlannedBatchStream(plan, partial(self.pack, split))
 
     def held_out(self, corpus: Any, split: str, config: RunConfig) -> Iterator[Batch]:
         data = getattr(corpus, split)
         batches = self._in_order(data, self.scored(data))
         for numbers in batches[distributed.rank() :: distributed.world()]:
-            yield self.lay_out(data, numbers)
+            yield self.pack(data, numbers)
 
     def training_sample(self, corpus: Any, config: RunConfig) -> tuple[Iterator[Batch], str]:
         every = self.learnt(corpus.train, config)
         sample = every[: len(self.scored(corpus.valid))]
-        batches = (self.lay_out(corpus.train, numbers) for numbers in self._in_order(corpus.train, sample))
+        batches = (self.pack(corpus.train, numbers) for numbers in self._in_order(corpus.train, sample))
         return batches, f"the first {len(sample):,} of {len(every):,} training {self.example_noun}"
 
     def _in_order(self, split: Any, numbers: np.ndarray) -> list[list[int]]:
@@ -114,7 +114,7 @@ class Seq2Seq(PairTask):
     def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> Transformer:
         return Transformer(config.model, *vocabulary, parts)
 
-    def lay_out(self, split: Any, numbers: Sequence[int]) -> Batch:
+    def pack(self, split: Any, numbers: Sequence[int]) -> Batch:
         return make_batch(split.pairs, numbers)
 
     def loss(self, model: Callable[[Batch], Tensor], weight: Tensor, batch: Batch, smoothing: float = 0.0) -> Losses:

@@ -22,7 +22,7 @@ class PlannedBatchStream(BatchStream):
 
     Args:
         plan: the batches of an epoch, as example numbers.
-        make: lays out a batch.
+        make: packs a batch.
     """
 
     def __init__(self, plan: Callable[[int], list[list[int]]], make: Callable[[list[int]], Any]) -> None:
