@@ -135,7 +135,7 @@ def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(
     ("more", "line", "message"),
     [
         ("    settings:\n      direct-9: {model.dropout: 0.3}\n", 7,
-         "settings.direct-9: is no variant of the experiment"),
+         "settings.direct-9: unknown variant 'direct-9'; did you mean 'direct-8'?"),
         ("    settings:\n      direct-8: {model.dropuot: 0.3}\n", 7, "settings.direct-8.model.dropuot: unknown key"),
         ("    settings:\n      direct-8: {data.name: x}\n", 7,
          "settings.direct-8.data.name: unknown key; expected one of"),
@@ -146,7 +146,7 @@ def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(
          "define.direct-9.m: 9 is more than the k = 8 inputs of the PCA layer"),
         ("    model: {heads: 4}\n", 4, "variants.direct-8.m: 8 is more than the k = 4 inputs"),
         ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
-        ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method; did you mean 'deacon'?"),
+        ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method 'decon'; did you mean 'deacon'?"),
         ("    variants: [a]\n    define: {a: {name: deacon}}\n", 7, "define.a.m: is missing"),
         ("    train: {epochs: 0}\n", 6, "train.epochs: "),
         ("    define: {a_b: {name: baseline}}\n", 6, "define.a_b: a variant's name is made of letters"),

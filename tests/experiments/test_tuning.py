@@ -253,7 +253,7 @@ def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(untuned):
         ({"keep": [4, 1]}, "keep", "4 settings are to survive, and baseline has 3"),
         ({"seeds_per_rung": [1, 1]}, "seeds_per_rung", "the last of them the 2 seeds, found [1, 1]"),
         ({"seeds": [101, 1]}, "seeds.1", "1 is a seed of the runs too"),
-        ({"arms": {"basline": []}}, "arms.basline", "no variant of the experiment; did you mean 'baseline'?"),
+        ({"arms": {"basline": []}}, "arms.basline", "unknown variant 'basline'; did you mean 'baseline'?"),
         ({"settings": [{}, {"model.dropuot": 0.2}]}, "settings.1.model.dropuot", "did you mean 'dropout'?"),
         ({"arms": {"direct-8": [{}, {"method.weight": 1}]}}, "arms.direct-8.1.method.weight", "unknown key"),
         ({"settings": [{}, {"data.name": "x"}]}, "settings.1.data.name", "expected one of model, train, method"),
@@ -284,10 +284,10 @@ def test_a_rung_is_within_its_arms_own_training(project):
 
 
 def test_only_arms_are_tuned(untuned):
-    with fails(f"{EXPERIMENT} has no arm 'direct-3'", ConfigError):
+    with fails("no variant 'direct-3'; did you mean 'direct-8'?", ConfigError):
         tune("direct-3")
     untuned.write_profile()
-    with fails("no section 'tune'", ConfigError):
+    with fails("has no arm in a section 'tune'", ConfigError):
         tune()
     with fails("it has no section 'tune'", DataError):
         table_data("tiny", f"{EXPERIMENT}_tuning")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from headdiv.companion import paths
 from headdiv.companion.experiments.papers import BASELINE, VARIANT, VARIANT_IS, task_of
 from headdiv.companion.experiments.plugins import load_plugin
-from headdiv.companion.experiments.profile_file import Experiment, Profile, Setting, read_profile
+from headdiv.companion.experiments.profile_file import Profile, Setting, read_profile
 from headdiv.companion.experiments.run_result import RunIdentity
 from headdiv.companion.experiments.tuning import Arm
 from headdiv.companion.tasks import TASKS
@@ -39,114 +39,87 @@ class Placed(NamedTuple):
 Level = dict[str, Placed]  # by dotted key: "model.dropout", "train.epochs", "method.m"
 
 
-def level(section: str, keys: Mapping[str, Any], at: Place) -> Level:
-    """The keys of a section, to which ``at`` leads."""
-    return {f"{section}.{key}": Placed(value, (*at, key)) for key, value in keys.items()}
+def level(section: str, keys: Mapping[str, Any], place: Place) -> Level:
+    """The keys of a section, to which ``place`` leads."""
+    return {f"{section}.{key}": Placed(value, (*place, key)) for key, value in keys.items()}
 
 
-def merge(variant: str, paper: Level, profile: Level, own: Level, source: Source) -> Level:
-    """The three levels above the defaults as one: paper < profile < variant.
+def merge(variant: str, paper: Level, profile: Level, settings: Level, source: Source) -> Level:
+    """The three levels above the defaults as one: paper < profile < the variant's own settings.
 
     Raises:
         ConfigError: for all variants the profile has another value than the paper's row of this variant, which would no
             longer be what its label says; where that is meant, the variant's own settings have to say so.
     """
     for key, given in profile.items():
-        if key in paper and key not in own and given.value != paper[key].value:
+        if key in paper and key not in settings and given.value != paper[key].value:
             what = (
                 f"found {given.value!r} for all variants, but {variant!r} has {paper[key].value!r} in the paper's file"
             )
             meant = f"expected the one that is meant in settings: {{{variant}: {{{key}: …}}}}"
             raise config_error(given.place, f"{what}; {meant}", source)
-    return paper | profile | own
-
-
-@lru_cache(maxsize=64)
-def _expanded(
-    requested: str, path: Path, content: bytes | None, methods: tuple[type, ...]
-) -> tuple[list[RunConfig], dict[str, dict[str, Arm]]]:
-    """The runs of a profile in its order, those that failed too, and its arms by experiment and variant.
-
-    Args:
-        requested: the profile, as commands take it.
-        path: its file.
-        content: what the file holds, since one that has changed is another one.
-        methods: those there are, to which plugins add.
-
-    Raises:
-        ConfigError: the first mistake, with file, line and key.
-    """
-    profile, source = read_profile(path, content)
-    runs: list[RunConfig] = []
-    arms: dict[str, dict[str, Arm]] = {}
-    for name, own in profile.experiments.items():
-        experiment = _Experiment(name, own, profile, source)
-        for variant in experiment.variants:
-            config = experiment.config(variant, {})
-            runs += [config.model_copy(update={"seed": seed}) for seed in profile.seeds]
-        if own.tune:
-            arms[name] = {variant: experiment.arm(variant, requested) for variant in own.tune.arms}
-    return runs, arms
+    return paper | profile | settings
 
 
 class _Experiment:
     """One experiment of a profile; what all of its runs share is checked when it is made."""
 
-    def __init__(self, name: str, own: Experiment, profile: Profile, source: Source) -> None:
-        self.name, self.own, self.profile, self.source = name, own, profile, source
-        self.at: Place = ("experiments", name)
+    def __init__(self, name: str, profile: Profile, source: Source) -> None:
+        self.name, self.profile, self.source = name, profile, source
+        self.section, self.place = profile.experiments[name], ("experiments", name)
         try:
             listed = task_of(name)
         except ConfigError as error:
-            raise config_error(self.at, str(error), source) from None
+            raise config_error(self.place, str(error), source) from None
         self.rows, self.kind = listed.variants, listed.kind or name.partition("/")[2]
         self.task = TASKS[self.kind]
-        self.data = check(self.task.Data, own.data, (*self.at, "data"), source)
-        self.decode = check(self.task.Decode, own.decode, (*self.at, "decode"), source)
-        self.task.check_data(self.data, (*self.at, "data"), source)
-        self.variants = own.variants or [*self.rows, *own.define]
+        self.data = check(self.task.Data, self.section.data, (*self.place, "data"), source)
+        self.decode = check(self.task.Decode, self.section.decode, (*self.place, "decode"), source)
+        self.task.check_data(self.data, (*self.place, "data"), source)
+        self.variants = self.section.variants or [*self.rows, *self.section.define]
         self._check_names()
 
     def _check_names(self) -> None:
         """Raise where the profile names a variant, a method or a seed that there is not."""
-        own, known = self.own, [*self.rows, *self.own.define]
-        for variant in own.define:
+        section, tune = self.section, self.section.tune
+        for variant in section.define:
             if not VARIANT.fullmatch(variant):
                 raise self._error(VARIANT_IS, "define", variant)
             if variant in self.rows:
                 what = "is a variant of the paper's, whose options can be set under 'settings'; expected another name"
                 raise self._error(what, "define", variant)
-        for position, variant in enumerate(self.variants):
-            if variant not in known:
-                raise self._error(f"unknown variant {variant!r}{nearest(variant, known)}", "variants", position)
-        for method in own.methods:
-            if method not in METHODS:
-                raise self._error(f"unknown method{nearest(method, list(METHODS))}", "methods", method)
-        places = [("settings", variant) for variant in own.settings] + [("failed", variant) for variant in own.failed]
-        places += [("tune", "arms", variant) for variant in own.tune.arms] if own.tune else []
-        for place in places:
-            if place[-1] not in self.variants:
-                raise self._error(f"is no variant of the experiment{nearest(place[-1], self.variants)}", *place)
-        for position, seed in enumerate(own.tune.seeds if own.tune else ()):
+        known = [*self.rows, *section.define]
+        names = [("variant", variant, known, ("variants", number)) for number, variant in enumerate(self.variants)]
+        names += [("method", method, list(METHODS), ("methods", method)) for method in section.methods]
+        for key in ("settings", "failed"):
+            names += [("variant", variant, self.variants, (key, variant)) for variant in getattr(section, key)]
+        if tune:
+            names += [("variant", variant, self.variants, ("tune", "arms", variant)) for variant in tune.arms]
+        for noun, name, choices, keys in names:
+            if name not in choices:
+                raise self._error(f"unknown {noun} {name!r}{nearest(name, choices)}", *keys)
+        for number, seed in enumerate(tune.seeds if tune else ()):
             if seed in self.profile.seeds:
                 what = f"{seed} is a seed of the runs too; expected others, since a choice flatters its own seeds"
-                raise self._error(what, "tune", "seeds", position)
+                raise self._error(what, "tune", "seeds", number)
 
     def arm(self, variant: str, requested: str) -> Arm:
         """A variant that is tuned, with the run of each of its settings."""
-        tune = self.own.tune
-        settings = [(("settings", number), setting) for number, setting in enumerate(tune.settings)]
-        settings += [(("arms", variant, number), setting) for number, setting in enumerate(tune.arms[variant])]
+        tune = self.section.tune
+        places = [("settings", number) for number in range(len(tune.settings))]
+        places += [("arms", variant, number) for number in range(len(tune.arms[variant]))]
+        settings = [*tune.settings, *tune.arms[variant]]
         configs = []
-        for place, setting in settings:
+        for place, setting in zip(places, settings, strict=True):
             if "train.epochs" in setting:
                 what = "cannot be tuned: every setting is judged within the same training, and rungs say how much of it"
                 raise self._error(what, "tune", *place, "train.epochs")
             configs.append(self.config(variant, self._settings(setting, "tune", *place)))
-        if (rung := tune.rungs[-1]) > (epochs := configs[0].train.epochs):
+        rung, epochs = tune.rungs[-1], configs[0].train.epochs
+        if rung > epochs:
             what = f"{rung} is longer than the training of {variant}; expected at most train.epochs = {epochs}"
             raise self._error(what, "tune", "rungs", len(tune.rungs) - 1)
-        return Arm(requested, tune, [setting for _, setting in settings], configs)
+        return Arm(requested, tune, settings, configs)
 
     def config(self, variant: str, tried: Level) -> RunConfig:
         """A variant's run of the first seed; a setting that is ``tried`` wins over the variant's own."""
@@ -162,7 +135,7 @@ class _Experiment:
             refuse_unread(train, self.task.ignores, f"it has no effect on the task {self.kind!r}", ("train",), None)
             method = check_method(sections["method"], model, ("method",))
         except ConfigError as error:
-            raise config_error(self._place(variant, merged, error.at), error.what, self.source) from None
+            raise config_error(self._place_of(variant, merged, error.at), error.what, self.source) from None
         paper, _, task = self.name.partition("/")
         return RunConfig(
             paper=paper,
@@ -180,32 +153,29 @@ class _Experiment:
 
     def _levels(self, variant: str, tried: Level) -> tuple[Level, Level, Level]:
         """What the paper, the profile and the variant say, in this order; ``tried`` wins over the variant's own."""
-        own, at, row = self.own, self.at, self.rows.get(variant)
-        place = (*at, "variants" if row else "define", variant)
-        method = dict(row.method if row else own.define[variant])
+        section, row = self.section, self.rows.get(variant)
+        place = (*self.place, "variants" if row else "define", variant)
+        method = dict(row.method if row else section.define[variant])
         if method.get("name") == "combined" and isinstance(parts := method.get("methods"), list):
-            method["methods"] = [self._with_shared(variant, p, place) if isinstance(p, dict) else p for p in parts]
-        profile = level("model", own.model, (*at, "model")) | level("train", own.train, (*at, "train"))
-        profile |= self._shared(method)
-        settings = self._settings(own.settings.get(variant, {}), "settings", variant) | tried
+            method["methods"] = [self._part(variant, part, place) if isinstance(part, dict) else part for part in parts]
+        profile = level("model", section.model, (*self.place, "model"))
+        profile |= level("train", section.train, (*self.place, "train")) | self._of_method(method)
+        settings = self._settings(section.settings.get(variant, {}), "settings", variant) | tried
         if row is None:
             return {}, profile, level("method", method, place) | settings
-        return (
-            level("model", row.model, place) | level("train", row.train, place) | level("method", method, place),
-            profile,
-            settings,
-        )
+        paper = level("model", row.model, place) | level("train", row.train, place) | level("method", method, place)
+        return paper, profile, settings
 
-    def _shared(self, method: Mapping[str, Any]) -> Level:
+    def _of_method(self, method: Mapping[str, Any]) -> Level:
         """What the profile says of all variants with this method."""
         name = str(method.get("name"))
-        return level("method", self.own.methods.get(name, {}), (*self.at, "methods", name))
+        return level("method", self.section.methods.get(name, {}), (*self.place, "methods", name))
 
-    def _with_shared(self, variant: str, part: Mapping[str, Any], place: Place) -> dict[str, Any]:
+    def _part(self, variant: str, part: Mapping[str, Any], place: Place) -> dict[str, Any]:
         """A part of a combination with what the profile says of its method."""
-        own = level("method", part, place)
-        levels = ({}, self._shared(part), own) if variant in self.own.define else (own, self._shared(part), {})
-        merged = merge(variant, *levels, self.source)
+        stated, profile = level("method", part, place), self._of_method(part)
+        paper, settings = ({}, stated) if variant in self.section.define else (stated, {})
+        merged = merge(variant, paper, profile, settings, self.source)
         return {key.removeprefix("method."): given.value for key, given in merged.items()}
 
     def _settings(self, setting: Setting, *keys: str | int) -> Level:
@@ -215,21 +185,42 @@ class _Experiment:
             if section not in SECTIONS or not name:
                 what = f"unknown key; expected one of {', '.join(SECTIONS)}, a dot, and a key of this section"
                 raise self._error(what, *keys, key)
-        return {key: Placed(value, (*self.at, *keys, key)) for key, value in setting.items()}
+        return {key: Placed(value, (*self.place, *keys, key)) for key, value in setting.items()}
 
-    def _place(self, variant: str, merged: Level, at: Place) -> Place:
-        """The keys that lead to a mistake at ``at`` in a run's configuration: to where its value is given, if it is."""
-        if len(at) < 2:
-            return self.at
-        section, key, *rest = at
+    def _place_of(self, variant: str, merged: Level, mistake: Place) -> Place:
+        """The keys that lead to where the value is given that is a mistake in a run's configuration, if it is given."""
+        if len(mistake) < 2:
+            return self.place
+        section, key, *rest = mistake
         if given := merged.get(f"{section}.{key}"):
             return (*given.place, *rest)
         if section == "method":
-            return (*self.at, "define" if variant in self.own.define else "variants", variant, key, *rest)
-        return (*self.at, *at)
+            return (*self.place, "define" if variant in self.section.define else "variants", variant, key, *rest)
+        return (*self.place, *mistake)
 
     def _error(self, what: str, *keys: str | int) -> ConfigError:
-        return config_error((*self.at, *keys), what, self.source)
+        return config_error((*self.place, *keys), what, self.source)
+
+
+@lru_cache(maxsize=64)
+def _expanded(
+    requested: str, path: Path, content: bytes | None, methods: tuple[type, ...]
+) -> tuple[list[RunConfig], dict[str, dict[str, Arm]]]:
+    """The runs of a profile in its order, those that failed too, and its arms by experiment and variant.
+
+    They change with the content of the profile's file, and with the methods that there are, to which plugins add.
+    """
+    profile, source = read_profile(path, content)
+    runs: list[RunConfig] = []
+    arms: dict[str, dict[str, Arm]] = {}
+    for name, section in profile.experiments.items():
+        experiment = _Experiment(name, profile, source)
+        for variant in experiment.variants:
+            config = experiment.config(variant, {})
+            runs += [config.model_copy(update={"seed": seed}) for seed in profile.seeds]
+        if section.tune:
+            arms[name] = {variant: experiment.arm(variant, requested) for variant in section.tune.arms}
+    return runs, arms
 
 
 class Runs:
@@ -252,42 +243,39 @@ class Runs:
             content = path.read_bytes()
         self.name = path.stem
         self.profile, source = read_profile(path, content)
-        for position, plugin in enumerate(self.profile.plugins):
+        for number, plugin in enumerate(self.profile.plugins):
             try:
                 load_plugin(paths.home() / plugin)
             except ConfigError as error:
-                raise config_error(("plugins", position), str(error), source) from None
-        self._every, self.arms = _expanded(profile, path, content, tuple(METHODS.values()))
+                raise config_error(("plugins", number), str(error), source) from None
+        self._configs, self.arms = _expanded(profile, path, content, tuple(METHODS.values()))
 
     def planned(
-        self, experiment: str | None = None, variant: str | None = None, seed: int | None = None
+        self,
+        experiment: str | None = None,
+        variant: str | None = None,
+        seed: int | None = None,
+        with_failed: bool = False,
     ) -> list[RunConfig]:
         """The runs with these names in the profile's order, with its own settings even where their arm is tuned.
 
         Raises:
             ConfigError: the profile has no such run, or all of them failed.
         """
-        named = self._named(experiment, variant, seed)
-        planned = [
-            config for config in named if config.seed not in self.failed(config.experiment).get(config.variant, ())
-        ]
-        if not planned:
-            which = ", ".join(dict.fromkeys(f"{config.experiment} {config.variant}" for config in named))
-            raise ConfigError(f"profile {self.name}: 'failed' lists every run of {which} that is asked for")
-        return planned
-
-    def _named(
-        self, experiment: str | None = None, variant: str | None = None, seed: int | None = None
-    ) -> list[RunConfig]:
-        """The same with those that failed."""
-        configs = self._every
+        configs = self._configs
         for key, value in (("experiment", experiment), ("variant", variant), ("seed", seed)):
             if value is not None:
                 known = list(dict.fromkeys(str(getattr(config, key)) for config in configs))
                 if str(value) not in known:
                     raise ConfigError(f"profile {self.name}: no {key} {str(value)!r}{nearest(str(value), known)}")
                 configs = [config for config in configs if getattr(config, key) == value]
-        return configs
+        if with_failed:
+            return configs
+        planned = [c for c in configs if c.seed not in self.failed(c.experiment).get(c.variant, ())]
+        if not planned:
+            which = ", ".join(dict.fromkeys(f"{config.experiment} {config.variant}" for config in configs))
+            raise ConfigError(f"profile {self.name}: 'failed' lists every run of {which} that is asked for")
+        return planned
 
     def of(self, experiment: str | None = None, variant: str | None = None, seed: int | None = None) -> list[RunConfig]:
         """The runs with these names, any where one is left out; arms have their choice.
@@ -295,12 +283,10 @@ class Runs:
         Raises:
             ConfigError: the profile has no such run, or all of them failed, or are of arms that are not tuned yet.
         """
-        return self._tuned(self.planned(experiment, variant, seed))
-
-    def _tuned(self, configs: list[RunConfig]) -> list[RunConfig]:
-        tuned = [run for config in configs if (run := self._with_choice(config))]
+        planned = self.planned(experiment, variant, seed)
+        tuned = [run for config in planned if (run := self._with_choice(config))]
         if not tuned:
-            raise ConfigError(self.arm_of(configs[0]).untuned)
+            raise ConfigError(self.arm_of(planned[0]).untuned)
         return tuned
 
     def _with_choice(self, config: RunConfig) -> RunConfig | None:
@@ -317,7 +303,9 @@ class Runs:
         Raises:
             ConfigError: the profile has no such experiment or variant, its arm is not tuned yet, or the seed is none.
         """
-        config = self._tuned(self._named(experiment, variant))[0]
+        planned = self.planned(experiment, variant, with_failed=True)[0]
+        if (config := self._with_choice(planned)) is None:
+            raise ConfigError(self.arm_of(planned).untuned)
         if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
             raise ConfigError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
         return config.model_copy(update={"seed": int(seed)})
@@ -327,30 +315,24 @@ class Runs:
         return self.arms.get(run.experiment, {}).get(run.variant)
 
     def arms_of(self, experiment: str, variant: str | None = None) -> list[Arm]:
-        """An experiment's arms, or the one of this variant.
-
-        Raises:
-            ConfigError: the profile has no such experiment, or it tunes nothing, or not this variant.
-        """
-        self._named(experiment)
-        arms = self.arms.get(experiment, {})
+        """An experiment's arms, or the one of this variant. Raises ConfigError: the profile has none of these names."""
+        planned = self.planned(experiment, variant, with_failed=True)
+        arms = {config.variant: arm for config in planned if (arm := self.arm_of(config))}
         if not arms:
-            raise ConfigError(
-                f"profile {self.name}: {experiment} has no section 'tune', expected one where arms are tuned"
-            )
-        if variant not in (None, *arms):
-            raise ConfigError(f"profile {self.name}: {experiment} has no arm {variant!r}{nearest(variant, list(arms))}")
-        return [arm for name, arm in arms.items() if variant in (None, name)]
+            what = f"{experiment} {variant}" if variant else experiment
+            raise ConfigError(f"profile {self.name}: {what} has no arm in a section 'tune', expected one")
+        return list(arms.values())
 
     def free_keys(self, experiment: str) -> set[str]:
         """The dotted keys in which variants of an experiment may differ: settings of their own, and what is tuned."""
-        own = self.profile.experiments[experiment]
-        keys = {key for setting in own.settings.values() for key in setting} | (own.tune.keys if own.tune else set())
+        section = self.profile.experiments[experiment]
+        keys = {key for setting in section.settings.values() for key in setting}
+        keys |= section.tune.keys if section.tune else set()
         return keys | {f"train.{key}" for row in task_of(experiment).variants.values() for key in row.train}
 
     def pruned(self) -> dict[str, int]:
         """The experiments whose runs' heads are masked, with the steps of the curve."""
-        return {name: own.pruning for name, own in self.profile.experiments.items() if own.pruning}
+        return {name: section.pruning for name, section in self.profile.experiments.items() if section.pruning}
 
     def failed(self, experiment: str) -> dict[str, list[int]]:
         """The seeds of an experiment's variants whose training failed."""
@@ -371,14 +353,11 @@ class Runs:
         """
         paper = experiment.partition("/")[0]
         baselines: dict[str, list[str]] = {}
-        for config in self._every:
+        for config in self._configs:
             if config.variant == BASELINE and config.paper == paper and config.experiment not in self.arms:
                 baselines.setdefault(config.experiment, []).append(config.hash)
-        alike = [
-            name
-            for name, hashes in baselines.items()
-            if hashes == baselines.get(experiment) and not task_of(name).primary
-        ]
+        hashes = baselines.get(experiment)
+        alike = [name for name in baselines if baselines[name] == hashes and not task_of(name).primary]
         return alike if experiment in alike else [experiment]
 
 
