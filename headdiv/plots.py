@@ -86,7 +86,7 @@ def head_map(frame: pd.DataFrame | pd.Series, measure: str | None = None, ax: Ax
 
 def similarity_map(
     records: Iterable[HeadRecord] | Tensor | np.ndarray,
-    place: str | None = None,
+    name: str | None = None,
     measure: str = "cka",
     ax: Axes | None = None,
 ) -> Axes:
@@ -94,7 +94,7 @@ def similarity_map(
 
     Args:
         records: of forward passes, with weights; or the measure itself, (H, H).
-        place: the module ("encoder 1"); not needed where there is one.
+        name: the module ("encoder 1"); not needed where there is one.
         measure: cosine, l2, correlation or cka of two heads' outputs, or js of their weights: see `HeadComparison`.
         ax: to draw into.
 
@@ -106,9 +106,9 @@ def similarity_map(
     if isinstance(records, Tensor | np.ndarray):
         pairs = records
     else:
-        chosen = [record for record in records if place in (None, record.spec.name)]
-        if len(places := {record.spec.name for record in chosen}) != 1:
-            raise DataError(f"place: found {place!r}, which is not one module ({', '.join(sorted(places)) or 'none'})")
+        chosen = [record for record in records if name in (None, record.spec.name)]
+        if len(names := {record.spec.name for record in chosen}) != 1:
+            raise DataError(f"name: found {name!r}, which is not one module ({', '.join(sorted(names)) or 'none'})")
         for record in chosen:
             _must_have_weights(record)
         ((_, comparison),) = compare_heads(Observed([record], {}) for record in chosen)

@@ -65,7 +65,7 @@ class ModelHeads:
             list or tuple of them in order, or the only one.
 
     Raises:
-        DataError: there are none, or two modules share a place.
+        DataError: there are none, or two modules share a name.
     """
 
     def __init__(self, model: nn.Module, run: Callable[[Any], Any] | None = None) -> None:
@@ -161,8 +161,8 @@ class ModelHeads:
         """
         modules = {module.spec.name: module for module in self.modules}
         with uncompiled(), contextlib.ExitStack() as stack:
-            for place, edit in edits.items():
-                stack.callback(modules[place].edit_heads(edit).remove)
+            for name, edit in edits.items():
+                stack.callback(modules[name].edit_heads(edit).remove)
             yield
 
     def patched(self, outputs: Mapping[Head, Tensor]) -> contextlib.AbstractContextManager[None]:
@@ -174,10 +174,10 @@ class ModelHeads:
             DataError: a head is not there.
         """
         masks_without(self.model, list(outputs))
-        by_place: dict[str, dict[int, Tensor]] = {}
-        for (place, head), given in outputs.items():
-            by_place.setdefault(place, {})[head - 1] = given
-        return self.edited({place: partial(_replaced, each) for place, each in by_place.items()})
+        by_module: dict[str, dict[int, Tensor]] = {}
+        for (name, head), given in outputs.items():
+            by_module.setdefault(name, {})[head - 1] = given
+        return self.edited({name: partial(_replaced, each) for name, each in by_module.items()})
 
     # ---- ranking
 
@@ -200,11 +200,11 @@ class ModelHeads:
         Raises:
             DataError: there is no batch or no loss, or a module runs on different numbers of examples in one pass.
         """
-        sums, examples = {place: torch.zeros(count) for place, count in self.counts.items()}, 0
+        sums, examples = {name: torch.zeros(count) for name, count in self.counts.items()}, 0
         with evaluating(self.model), torch.enable_grad():
             for batch in batches:
                 masks: dict[str, Tensor] = {}
-                with self.edited({place: _multiplying(masks, place) for place in sums}):
+                with self.edited({name: _multiplying(masks, name) for name in sums}):
                     found = loss(self.run(batch))
                 if not isinstance(found, Tensor):
                     raise DataError(
@@ -212,14 +212,14 @@ class ModelHeads:
                     )
                 B = max((len(mask) for mask in masks.values()), default=0)
                 gradients = torch.autograd.grad(found * B, list(masks.values()), allow_unused=True) if masks else ()
-                for place, gradient in zip(masks, gradients, strict=True):
-                    sums[place] += 0 if gradient is None else gradient.abs().sum(0).cpu()
+                for name, gradient in zip(masks, gradients, strict=True):
+                    sums[name] += 0 if gradient is None else gradient.abs().sum(0).cpu()
                 examples += B
         if not examples:
             raise DataError("batches: found none; expected one at least")
         return [
-            HeadChange(place, head, float(value / examples))
-            for place, total in sums.items()
+            HeadChange(name, head, float(value / examples))
+            for name, total in sums.items()
             for head, value in enumerate(total, 1)
         ]
 
@@ -248,20 +248,18 @@ class ModelHeads:
             DataError: a head is not there, it is a module's last one, or a module has more than ordinary heads and a
                 linear output projection. The model is then unchanged.
         """
-        kept = {place: mask.nonzero().flatten() for place, mask in masks_without(self.model, gone).items()}
+        kept = {name: mask.nonzero().flatten() for name, mask in masks_without(self.model, gone).items()}
         modules = {module.spec.name: module for module in self.modules if module.spec.name in kept}
-        for place, module in modules.items():
+        for name, module in modules.items():
             plain = type(module) is MultiHeadAttention and type(module.before_output) in (type(None), *IDENTITIES)
             if not (plain and {type(module.in_projection), type(module.output)} <= {*LINEAR}):
-                raise DataError(
-                    f"{place}: heads cannot be removed from a {type(module).__name__} with its output stage"
-                )
-            for name in ("in_projection", "output"):
-                must_be_merged(f"{place}: its {name}", getattr(module, name))
-            if not len(kept[place]):
-                raise DataError(f"{place}: all of its heads are to be removed; expected one that stays")
-        for place, module in modules.items():
-            _cut(module, kept[place])
+                raise DataError(f"{name}: heads cannot be removed from a {type(module).__name__} with its output stage")
+            for part in ("in_projection", "output"):
+                must_be_merged(f"{name}: its {part}", getattr(module, part))
+            if not len(kept[name]):
+                raise DataError(f"{name}: all of its heads are to be removed; expected one that stays")
+        for name, module in modules.items():
+            _cut(module, kept[name])
 
     def _value(self, metric: Metric, masks: Masks) -> float:
         with self.masked(masks), evaluating(self.model), torch.no_grad():
@@ -290,7 +288,7 @@ def _replaced(given: Mapping[int, Tensor], outputs: Tensor, _: PackedRows) -> Te
     return torch.stack(heads, dim=1)
 
 
-def _multiplying(masks: dict[str, Tensor], place: str) -> Edit:
+def _multiplying(masks: dict[str, Tensor], name: str) -> Edit:
     """Multiplies by a mask of ones (B, H), one for each sentence, which is kept in ``masks``.
 
     It is float32 at least: its gradient is a sum over all words and units of a sentence's head.
@@ -298,14 +296,14 @@ def _multiplying(masks: dict[str, Tensor], place: str) -> Edit:
 
     def edit(outputs: Tensor, queries: PackedRows) -> Tensor:
         B = len(queries.lengths)
-        if place not in masks:
-            masks[place] = at_least_float32(outputs.new_ones(B, outputs.shape[1])).requires_grad_()
-        if (before := len(masks[place])) != B:
+        if name not in masks:
+            masks[name] = at_least_float32(outputs.new_ones(B, outputs.shape[1])).requires_grad_()
+        if (before := len(masks[name])) != B:
             raise DataError(
-                f"{place}: runs on {before} and on {B} sentences in one forward pass; expected the same number each "
+                f"{name}: runs on {before} and on {B} sentences in one forward pass; expected the same number each "
                 "time, since an example has one mask"
             )
-        return (outputs * masks[place][queries.sentence_of_row(), :, None]).to(outputs.dtype)
+        return (outputs * masks[name][queries.sentence_of_row(), :, None]).to(outputs.dtype)
 
     return edit
 

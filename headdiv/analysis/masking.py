@@ -39,9 +39,9 @@ def heads_of(model: nn.Module) -> dict[str, int]:
     """Number of heads of every attention module, in the order of a forward pass; for a mixture, its slots.
 
     Raises:
-        DataError: two modules are at one place.
+        DataError: two modules share a name.
     """
-    return {place: module.head_slots for place, module in _modules(model).items()}
+    return {name: module.head_slots for name, module in _modules(model).items()}
 
 
 def _modules(model: nn.Module) -> dict[str, HeadModule]:
@@ -62,19 +62,19 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
             are left alone.
 
     Raises:
-        DataError: there is no such module, its number of heads differs, or two modules share a place.
+        DataError: there is no such module, its number of heads differs, or two modules share a name.
         ConfigError: it is opened within compiled code.
     """
     modules = _modules(model)
-    for place, mask in masks.items():
-        if place not in modules:
-            raise DataError(f"the model has no attention {place!r}; there are: {', '.join(modules)}")
-        if len(mask) != modules[place].head_slots:
-            raise DataError(f"{place} has {modules[place].head_slots} heads, found a mask of {len(mask)} numbers")
+    for name, mask in masks.items():
+        if name not in modules:
+            raise DataError(f"the model has no attention {name!r}; there are: {', '.join(modules)}")
+        if len(mask) != modules[name].head_slots:
+            raise DataError(f"{name} has {modules[name].head_slots} heads, found a mask of {len(mask)} numbers")
     with uncompiled(), contextlib.ExitStack() as stack:
-        for place, mask in masks.items():
-            device = next((p.device for p in modules[place].parameters()), None)  # attached heads have none
-            stack.callback(modules[place].mask_heads(torch.as_tensor(mask, device=device)).remove)
+        for name, mask in masks.items():
+            device = next((p.device for p in modules[name].parameters()), None)  # attached heads have none
+            stack.callback(modules[name].mask_heads(torch.as_tensor(mask, device=device)).remove)
         yield
 
 
@@ -85,11 +85,11 @@ def masks_without(model: nn.Module, gone: Sequence[Head]) -> dict[str, Tensor]:
         DataError: one of them is not there.
     """
     counts, masks = heads_of(model), {}
-    for place, head in gone:
-        if not 1 <= head <= counts.get(place, 0):
-            there = ", ".join(f"1 to {count} in {place}" for place, count in counts.items())
-            raise DataError(f"the model has no head {head} in {place!r}; heads are {there}")
-        masks.setdefault(place, torch.ones(counts[place]))[head - 1] = 0
+    for name, head in gone:
+        if not 1 <= head <= counts.get(name, 0):
+            there = ", ".join(f"1 to {count} in {each}" for each, count in counts.items())
+            raise DataError(f"the model has no head {head} in {name!r}; heads are {there}")
+        masks.setdefault(name, torch.ones(counts[name]))[head - 1] = 0
     return masks
 
 
@@ -105,12 +105,12 @@ def masking_changes(model: nn.Module, measure: Measure, gone: Sequence[Head] = (
         DataError: one of ``gone`` is not there.
     """
     before = measure(masks_without(model, gone))
-    heads = [(place, head) for place, count in heads_of(model).items() for head in range(1, count + 1)]
+    heads = [(name, head) for name, count in heads_of(model).items() for head in range(1, count + 1)]
     left, changes = [head for head in heads if head not in set(gone)], []
     with progress.bar(len(left), "masking heads") as advance:
-        for place, head in left:
-            after = measure(masks_without(model, [*gone, (place, head)]))
-            changes.append(HeadChange(place, head, after - before))
+        for name, head in left:
+            after = measure(masks_without(model, [*gone, (name, head)]))
+            changes.append(HeadChange(name, head, after - before))
             advance("")
     return changes
 

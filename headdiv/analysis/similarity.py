@@ -357,8 +357,8 @@ def between_heads(matrix: Tensor) -> float:
     return float(matrix.sum() - matrix.trace()) / (H * (H - 1)) if H > 1 else math.nan
 
 
-def by_place(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> dict[str, dict[str, Any]]:
-    """Measures as JSON, by place ("encoder 1", "cross 2"), with six decimals."""
+def measures_by_name(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> dict[str, dict[str, Any]]:
+    """Measures as JSON, by name ("encoder 1", "cross 2"), with six decimals."""
     return {
         spec.name: {
             "queries": measured.queries,

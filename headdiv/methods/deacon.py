@@ -344,7 +344,7 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
     """While open, PCA layers collect moments of their inputs in evaluation too; those of training stay as they are.
 
     Yields:
-        A dictionary that is filled when the block ends: by place ("encoder 1") the moments, in float64 on the CPU,
+        A dictionary that is filled when the block ends: by name ("encoder 1") the moments, in float64 on the CPU,
         of all rows that went through a layer meanwhile. Layers that nothing went through are left out.
     """
     layers = list(pca_layers(model).values())

@@ -52,7 +52,7 @@ class Inhibition(nn.Module):
 
     Args:
         mechanism: kwta, rfb-kwta or smart.
-        spec: its ``place`` is the name in results.
+        spec: its ``name`` is that in results.
         groups: G.
         units: n.
         s: share of units that stay active.
@@ -214,9 +214,7 @@ class Homeostasis(Method):
 
     def before_output(self, spec: AttentionSpec) -> nn.Module:
         o = self.options
-        mechanism = self._mechanism(o.attention, spec, spec.heads, spec.d_head, o.s_att, o.q_att)
-        mechanism.registered_as = "inhibition"  # in state dictionaries: see `MultiHeadAttention`
-        return mechanism
+        return self._mechanism(o.attention, spec, spec.heads, spec.d_head, o.s_att, o.q_att)
 
     def block_output(self, spec: BlockSpec) -> nn.Module:
         o = self.options
@@ -243,15 +241,15 @@ class Homeostasis(Method):
             layer.remember(counts)
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
-        """For every unit the share of rows in which it was active in the last Q training steps, by place.
+        """For every unit the share of rows in which it was active in the last Q training steps, by name.
 
         A block's output is one group, attention one per head. Plain kWTA does not use its counts, but those of the
         others are to be compared with them.
         """
         attention_modules(model)  # numbers copies of a layer
         result = {}
-        for place, layer in by_name((layer.spec.name, layer) for layer in inhibitions(model)).items():
+        for name, layer in by_name((layer.spec.name, layer) for layer in inhibitions(model)).items():
             if layer.shares is not None:
                 rows = [[round(share, 4) for share in group] for group in layer.shares.tolist()]
-                result[place] = {"mechanism": layer.mechanism, "s": layer.s, "shares": rows}
+                result[name] = {"mechanism": layer.mechanism, "s": layer.s, "shares": rows}
         return {"activations": result} if result else {}

@@ -153,9 +153,9 @@ class Mixing(Method):
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
         result = {}
-        for place, layer in by_name((layer.spec.name, layer) for layer in self.layers(model)).items():
+        for name, layer in by_name((layer.spec.name, layer) for layer in self.layers(model)).items():
             alphas = layer.alphas.detach().double().cpu()
-            result[place] = {
+            result[name] = {
                 "alphas": [[round(value, 6) for value in row] for row in alphas.tolist()],
                 "nuclear_norm": float(nuclear_norms(alphas)),
             }

@@ -202,13 +202,13 @@ def typical_words(counts: Tensor, top: int = 10, least: int = 5) -> list[list[tu
 
 @torch.no_grad()
 def router_statistics(validation: ValidationSplit) -> dict[str, Any]:
-    """What every router does on the first `ENOUGH` tokens of a split, as JSON by place: "encoder 1", "cross 2".
+    """What every router does on the first `ENOUGH` tokens of a split, as JSON by name: "encoder 1", "cross 2".
 
     Args:
         validation: the split, read no further than is needed; with several ranks, this one's share.
 
     Returns:
-        {"router": {place: …}} with tokens (their number), load (share of each expert in the choices), gate (mean of
+        {"router": {name: …}} with tokens (their number), load (share of each expert in the choices), gate (mean of
         each expert's gates where it is chosen; 0 for one that never is), entropy (of p, mean over the tokens, in nats,
         0 to log E), and words: for each expert its `typical_words` as {word, ratio, count}. Empty without routers.
     """
@@ -216,9 +216,9 @@ def router_statistics(validation: ValidationSplit) -> dict[str, Any]:
     for seen in validation.observe():
         for record in seen.records:
             if isinstance(record, RoutedRecord):
-                kind, place = record.spec.kind, (record.spec.kind, record.spec.layer)
+                kind, at = record.spec.kind, (record.spec.kind, record.spec.layer)
                 part = _statistics(record.routing, seen.words.get(kind), validation.vocabulary)
-                sums[place] = [a + b for a, b in zip(sums[place], part, strict=True)] if place in sums else part
+                sums[at] = [a + b for a, b in zip(sums[at], part, strict=True)] if at in sums else part
         if min((float(numbers[0]) for numbers, _ in sums.values()), default=0.0) >= ENOUGH:
             break
     result = {}

@@ -38,7 +38,7 @@ def fold(model: Folded) -> Folded:
     folded = copy.deepcopy(model).eval()
     for module in folded.modules():
         if isinstance(module, MultiHeadAttention) and getattr(module.output, "affine", False):
-            module.set_output(_as_linear(module.output, module.spec), module.before_output)
+            module.output = _as_linear(module.output, module.spec)
     return folded
 
 
@@ -48,7 +48,7 @@ def _as_linear(stage: nn.Module, spec: AttentionSpec) -> Linear:
     width = spec.heads * spec.d_head
     rows = torch.eye(width + 1, width, dtype=torch.float64, device=like.device)  # the last row is 0
     with full_precision(rows):
-        made = copy.deepcopy(stage).double().forward(rows)  # without hooks: what comes before is not part of the stage
+        made = copy.deepcopy(stage).double().forward(rows)
     layer = Linear(width, made.shape[1], device=like.device, dtype=like.dtype)
     layer.weight.copy_((made[:-1] - made[-1]).T)
     layer.bias.copy_(made[-1])

@@ -6,11 +6,10 @@ D model width, K head width (d_k); one token at a time N lines of n texts with W
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from headdiv.core.modules import active_modules
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.caches import BeamState, Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
@@ -33,8 +32,7 @@ class MultiHeadAttention(AttentionModule):
     Args:
         spec: the module's position and sizes.
         output: the output stage, (T, H·K) -> (T, D); W^O by default.
-        before_output: what the heads go through in front of it, (T, H·K) -> (T, H·K). It becomes a submodule of the
-            output stage, ``before_output`` or what its attribute ``registered_as`` says: a name in state dictionaries.
+        before_output: what the heads go through in front of it, (T, H·K) -> (T, H·K); None: nothing.
     """
 
     # For subclasses: whether what they do with the heads is `rowwise`, and whether in evaluation they leave them alone.
@@ -47,7 +45,8 @@ class MultiHeadAttention(AttentionModule):
         super().__init__(spec)
         width = spec.heads * spec.d_head
         self.in_projection = Linear(spec.d_model, 3 * width, bias=spec.bias)
-        self.set_output(Linear(width, spec.d_model) if output is None else output, before_output)
+        self.output = Linear(width, spec.d_model) if output is None else output
+        self.before_output = before_output
 
     @property
     def is_plain(self) -> bool:
@@ -61,28 +60,12 @@ class MultiHeadAttention(AttentionModule):
         apart = all(type(part) in ROWWISE or getattr(part, "rowwise", False) for part in parts)
         return apart and (self.rowwise_heads or type(self) is MultiHeadAttention)
 
-    def set_output(self, output: nn.Module, before_output: nn.Module | None) -> None:
-        """Set the output stage, and what the heads go through in front of it."""
-        self.output, self._before = output, None
-        if before_output is not None:
-            self._before = getattr(before_output, "registered_as", "before_output")
-            output.add_module(self._before, before_output)
-
-    @property
-    def before_output(self) -> nn.Module | None:
-        """What the heads go through in front of the output stage; None: nothing."""
-        if self._before is None or self._before in self.output._modules:
-            return self.output._modules.get(self._before)
-        parts = active_modules(self.output, nn.Module).items()  # adapters have wrapped the stage
-        return next(part for name, part in parts if name.rpartition(".")[2] == self._before)
-
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         return self._put_out(self.attend(x, memory, layout))
 
     def _put_out(self, heads: Tensor) -> Tensor:
-        """(T, H·K) -> (T, D). An adapter on the stage thus reads what the stage reads."""
-        before = self.before_output
-        return self.output(heads if before is None else before(heads))
+        """(T, H·K) -> (T, D)."""
+        return self.output(heads if self.before_output is None else self.before_output(heads))
 
     def attend(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """The heads side by side, as the output stage reads them: (T, H·K)."""
@@ -138,6 +121,13 @@ class MultiHeadAttention(AttentionModule):
         z, _ = self.weigh_values(*cache.windows(q.unsqueeze(2)), cache)  # (n, H, W, K)
         heads = self.transform_heads(cache.rows(z), x, None).view(-1, self.head_slots, self.head_width)
         return self._put_out(self.edited_in_step(heads, cache).flatten(1))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        """Also what was saved when ``before_output`` was a submodule of the output stage."""
+        for former in (f"{prefix}output.before_output.", f"{prefix}output.inhibition."):
+            for key in [key for key in state_dict if key.startswith(former)]:
+                state_dict[f"{prefix}before_output.{key.removeprefix(former)}"] = state_dict.pop(key)
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
 def is_identity_in_evaluation(module: nn.Module | None) -> bool:

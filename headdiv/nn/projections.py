@@ -63,10 +63,10 @@ def equal(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a, b, rtol=0.0, atol=0.0, equal_nan=True)
 
 
-def must_be_merged(where: str, projection: nn.Module, error: type[Exception] = DataError, but: str = "") -> None:
-    """Raise an error where a projection, or torch's attention, holds more than parameters, ``but`` this submodule."""
+def must_be_merged(where: str, projection: nn.Module, error: type[Exception] = DataError) -> None:
+    """Raise an error where a projection, or torch's attention, holds more than parameters."""
     known = {name for names in NAMES.items() for name in (names[0], names[1].rpartition(".")[2])}
-    if more := {name for name in projection.state_dict() if name.partition(".")[0] != but} - known:
+    if more := set(projection.state_dict()) - known:
         raise error(
             f"{where} holds {min(more)}, which would be lost; expected adapters, parametrisations and pruning masks to "
             "be merged before"

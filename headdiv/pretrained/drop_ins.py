@@ -100,15 +100,14 @@ def _projections(new: MultiheadAttention) -> dict[str, nn.Module]:
 
 def must_fit_torch(new: MultiheadAttention) -> None:
     """Raise a DataError where torch's own attention has no place for what ours has by now."""
-    place = new.attention.spec.name
+    where = new.attention.spec.name
     if new.num_heads != new.replaced.num_heads:
         raise DataError(
-            f"{place}: has {new.num_heads} heads of {new.replaced.num_heads}; expected all of them, since torch's own "
+            f"{where}: has {new.num_heads} heads of {new.replaced.num_heads}; expected all of them, since torch's own "
             "attention has no place for fewer"
         )
-    before = getattr(new.attention.before_output, "registered_as", "before_output")
     for name, part in _projections(new).items():
-        must_be_merged(f"{place}: its {name}", part, but=before)
+        must_be_merged(f"{where}: its {name}", part)
 
 
 def give_back(new: MultiheadAttention) -> None:

@@ -46,7 +46,7 @@ class Inputs:
     """What is known about the current forward pass; nothing is kept between passes.
 
     Attributes:
-        passes: by place, of the modules that have run.
+        passes: by name, of the modules that have run.
         decoder: the last one of a decoder's self-attention.
         labels: (B, N) which tokens of the decoder have an answer or come before one; None: all.
         within: the backward pass in which the model started, see `backward_pass`.

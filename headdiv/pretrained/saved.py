@@ -81,8 +81,8 @@ def _change(model: nn.Module, library: Any) -> None:
     for part in parts.values():
         gone = changes(part.config).get("removed", {})
         attached = {each.spec.name: each for each in attach_heads(part).heads}
-        left = {place: each.kept or range(each.original) for place, each in attached.items()}
-        now = {place: [i for i, head in enumerate(left[place], 1) if head + 1 in gone[place]] for place in gone}
+        left = {name: each.kept or range(each.original) for name, each in attached.items()}
+        now = {name: [i for i, head in enumerate(left[name], 1) if head + 1 in gone[name]] for name in gone}
         remove_heads(part, now)
         if len(parts) > 1:
             detach_heads(part)

@@ -86,8 +86,8 @@ def test_the_similarity_of_every_two_heads_is_that_of_the_measures(records):
     assert image_of(ax) == pytest.approx(expected.cosine.numpy())
     assert image_of(plots.similarity_map(torch.eye(3))) == pytest.approx(np.eye(3))
     for found, place, measure, message in (
-        (records, None, "cka", "place: found None"),
-        (records, "encoder 3", "cka", "place: found 'encoder 3'"),
+        (records, None, "cka", "name: found None"),
+        (records, "encoder 3", "cka", "name: found 'encoder 3'"),
         (records, "encoder 1", "bogus", "measure: found 'bogus'"),
     ):
         with pytest.raises(DataError, match=message):

@@ -19,7 +19,6 @@ from headdiv.analysis.similarity import (
     Words,
     averages,
     between_heads,
-    by_place,
     column_correlations,
     column_cosines,
     compare_heads,
@@ -27,6 +26,7 @@ from headdiv.analysis.similarity import (
     entropies,
     js_sum,
     measure_heads,
+    measures_by_name,
 )
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
@@ -319,7 +319,7 @@ def test_half_precision_is_widened(autocast):
 @every_method()
 def test_heads_of_every_method_are_measured(options):
     model, _ = tiny(options, dtype=torch.float32)
-    result = by_place(compare_heads(observe(model, some_pairs(), [range(6)])))
+    result = measures_by_name(compare_heads(observe(model, some_pairs(), [range(6)])))
     assert list(result) == ["encoder 1", "decoder 1", "cross 1"]
     heads = options["k"] if options["name"] == "moa" else 3  # the slots of a mixture
     for module in result.values():

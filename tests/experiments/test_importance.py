@@ -42,7 +42,7 @@ def test_what_inhibits_units_sees_masked_heads():
     model, _ = tiny({"name": "homeostasis", "attention": "kwta", "s_att": 0.5})
     module = model.encoder[0].attention["encoder"]
     seen = []
-    module.output.inhibition.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    module.before_output.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     with torch.no_grad(), masked_heads(model, {"encoder 1": [0, 1, 1]}):
         model(make_batch(some_pairs(), range(6)))
     masked, kept = seen[0].split([module.head_width, 2 * module.head_width], dim=1)

@@ -40,7 +40,7 @@ def test_winners_are_taken_before_heads_are_mixed(methods):
     module = make_method(combined(*methods)).attention(AttentionSpec("encoder", 0, 12, 3)).double().eval()
     stage = module.output.requires_grad_(False)
     assert isinstance(stage, MixingOutput)
-    assert isinstance(stage.inhibition, Inhibition)
+    assert isinstance(module.before_output, Inhibition)
     stage.alphas += 0.3 * torch.randn(3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     stage.beta += 0.1
     z = torch.randn(5, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
@@ -61,9 +61,9 @@ def test_winners_are_taken_before_heads_are_mixed(methods):
 def test_each_kind_of_attention_has_what_its_methods_give_it():
     """Homeostasis leaves encoder-decoder attention alone by default, mixing is told to leave the decoder's alone."""
     method = make_method(combined(KWTA, MIXING | {"kinds": ["encoder", "cross"]}))
-    stages = {kind: method.attention(AttentionSpec(kind, 0, 12, 3)).output for kind in ("encoder", "decoder", "cross")}
-    assert [isinstance(stage, MixingOutput) for stage in stages.values()] == [True, False, True]
-    assert [hasattr(stage, "inhibition") for stage in stages.values()] == [True, True, False]
+    modules = [method.attention(AttentionSpec(kind, 0, 12, 3)) for kind in ("encoder", "decoder", "cross")]
+    assert [isinstance(module.output, MixingOutput) for module in modules] == [True, False, True]
+    assert [isinstance(module.before_output, Inhibition) for module in modules] == [True, True, False]
     plain = make_method(combined(APART, VALUES)).attention(AttentionSpec("cross", 0, 12, 3))
     assert type(plain) is MultiHeadAttention
     assert type(plain.output) is Linear

@@ -7,7 +7,7 @@ import statistics
 import numpy as np
 import pytest
 import torch
-from examples import sparse, trained_one_step
+from examples import sparse, tiny, trained_one_step
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -336,13 +336,23 @@ def test_smart_inhibition_draws_no_lots_at_evaluation():
 def test_mechanisms_stand_where_they_are_asked_for():
     method = make_method(sparse("rfb-kwta", "smart", s_att=0.5, s_bo=0.8, q_att=7, q_bo=5))
     for kind in ("encoder", "decoder"):
-        found = method.attention(AttentionSpec(kind, 2, 12, 3)).output.inhibition
+        found = method.attention(AttentionSpec(kind, 2, 12, 3)).before_output
         assert repr(found) == "Inhibition(rfb-kwta, 3×4 units, s=0.5, Q=7)"
         assert (found.spec.name, found.k) == (f"{kind} 3", 2)
     assert type(method.attention(AttentionSpec("cross", 2, 12, 3)).output) is Linear
     block = method.block_output(BlockSpec("decoder", 0, 12))
     assert repr(block) == "Inhibition(smart, 1×12 units, s=0.8, Q=5)"
     assert block.spec.name == "decoder block 1"
+
+
+def test_a_state_of_the_time_when_inhibition_was_part_of_the_output_stage_loads():
+    model, method = trained_one_step(sparse("kwta", s_att=0.5))
+    method.after_backward(model, 0.0)
+    former = {name.replace(".before_output.", ".output.inhibition."): x for name, x in model.state_dict().items()}
+    other, _ = tiny(sparse("kwta", s_att=0.5), dtype=torch.float32)
+    other.load_state_dict(former)
+    torch.testing.assert_close(other.state_dict(), model.state_dict())
+    assert other.state_dict()["encoder.0.attention.encoder.before_output.total"].any()
 
 
 # ---- findings

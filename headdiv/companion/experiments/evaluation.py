@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from scipy.optimize import minimize_scalar
 
-from headdiv.analysis.similarity import averages, by_place, compare_heads
+from headdiv.analysis.similarity import averages, compare_heads, measures_by_name
 from headdiv.companion import paths
 from headdiv.companion.experiments.run_result import FORMAT, RunResult
 from headdiv.companion.experiments.running import averaged_run, best_run
@@ -171,7 +171,7 @@ def apply(run: Run, text: str, other: str | None = None) -> str:
 
 
 def head_measures(run: Run) -> pd.DataFrame:
-    """Measures of the heads on the validation split by place ("encoder 1"), one number each.
+    """Measures of the heads on the validation split by name ("encoder 1"), one number each.
 
     Means over the heads of a module (confidence, entropy) and over its pairs of different heads (cosine, l2,
     correlation, cka, js; NaN where there is one head): see `headdiv.analysis.similarity.HeadComparison`.
@@ -187,4 +187,4 @@ def _heads(run: Run) -> dict[str, Any]:
     # The second pass is one only for a method that reads it, and far cheaper without attention weights.
     observe = partial(observed_heads, run, weights=False)
     validation = ValidationSplit(observe, vocabulary, partial(task.decode_token, run.corpus))
-    return {**method.artifacts(run.model, validation), "measures": by_place(compare_heads(observed_heads(run)))}
+    return {**method.artifacts(run.model, validation), "measures": measures_by_name(compare_heads(observed_heads(run)))}
