@@ -16,6 +16,7 @@ from .report.compare import compare as compare
 from .report.compare import draw_comparison as draw_comparison
 from .report.explorer import explore as explore
 from .report.figures import add_figure as add_figure
+from .report.gap import draw_gaps as draw_gaps
 from .report.illustrations import deacon_geometry as deacon_geometry
 from .report.illustrations import deacon_rows as deacon_rows
 from .report.illustrations import gha_convergence as gha_convergence

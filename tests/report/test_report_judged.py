@@ -112,3 +112,32 @@ def test_without_the_transformer_there_are_scores_and_no_verdicts(project):
     arms, against, _ = table_data("p", EXPERIMENT).tables.values()
     assert len(arms) == 5
     assert set(against["Verdict"]) == {"–"}
+
+
+def test_a_run_with_averaged_parameters_is_judged_by_the_mean_bleu_of_its_test_sets(project):
+    write_profile(project, "p", EXPERIMENT, seeds=(401, 402, 403), variants=["baseline", "dis-o"])
+    bleu = {"baseline": ((38.0, 30.0, 25.0), (38.5, 30.0, 25.6), (38.0, 30.4, 25.1)),
+            "dis-o": ((38.0, 32.0, 27.0), (38.5, 32.3, 27.5), (38.1, 32.4, 27.0))}  # fmt: skip
+    tests = ["test_2017_flickr", "test_2017_mscoco"]
+    for averaged in (False, True):
+        for variant, of_seeds in bleu.items():
+            for seed, values in zip((401, 402, 403), of_seeds, strict=True):
+                scores = dict(zip(["bleu", *(f"bleu_{test}" for test in tests)], values, strict=True))
+                scores |= {f"chrf_{test}": 60.0 for test in tests}
+                scores |= {"validation_nll_average": 1.6, "bleu_average": 39.0} if averaged else {}
+                run = metrics(variant, seed, experiment=EXPERIMENT, validation_nll_best=1.6 + seed / 1e4, **scores)
+                run["config"]["data"]["more_tests"] = tests
+                put(run)
+        data = table_data("p", EXPERIMENT)
+        assert ("bleu_mean" in data.numbers) == ("BLEU, averaged" in data.tables["every model"]) == averaged
+        assert data.tables["minus the Transformer"]["By BLEU"].item() == ("better" if averaged else "as good")
+    means = {variant: [sum(of_seed) / 3 for of_seed in of_seeds] for variant, of_seeds in bleu.items()}
+    numbers = data.numbers.set_index("variant")
+    for variant, of_seeds in means.items():
+        assert numbers.loc[variant, "bleu_mean"] == pytest.approx(sum(of_seeds) / 3)
+    scores = {variant: dict(enumerate(of_seeds)) for variant, of_seeds in means.items()}
+    ((mean, half, _),) = worked_out(scores, ("dis-o", "baseline")).values()
+    row = numbers.loc["dis-o"]
+    assert (row["bleu_mean_difference"], row["bleu_mean_difference_high"] - mean) == pytest.approx(
+        (mean, half), rel=1e-3
+    )

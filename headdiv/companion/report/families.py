@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from statistics import fmean
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from headdiv.companion.report.verdicts import (
     AS_GOOD,
     BETTER,
     LOWEST_LOSS,
+    MEAN_BLEU,
     NO_DIFFERENCE,
     NOT_JUDGED,
     UNDECIDED,
@@ -46,10 +48,13 @@ OF_AN_ARM = {  # verdicts, as docs/contest.md words them for a method against th
 
 
 def score_of(run: RunResult, score: str) -> float:
-    """A number of a run, NaN where it has none; the lowest validation loss from its curve if it is no score."""
+    """A number of a run, NaN where it has none; of no score are the lowest loss and the mean of the test sets' BLEU."""
     value = run.value(score)
     if value is None and score == LOWEST_LOSS:
         value = min(point.validation_nll for point in run.curve)
+    if score == MEAN_BLEU:
+        tests = ["bleu", *(f"bleu_{name}" for name in run.config.data.get("more_tests", ()))]
+        value = fmean(score_of(run, test) for test in tests)
     return math.nan if value is None else value
 
 
@@ -66,6 +71,13 @@ def scores_of(groups: Groups, score: str) -> Scores:
 def means_of(groups: Groups, score: str) -> dict[str, Interval]:
     """A score's mean by variant, with Student's interval; NaN where a run of the variant lacks it."""
     return {variant: interval([score_of(run, score) for run in runs]) for variant, runs in groups.items()}
+
+
+def with_columns_of(task: PaperTask, groups: Groups) -> PaperTask:
+    """The task with the columns that its runs have (`Column.where`)."""
+    known = {name for runs in groups.values() for run in runs for name in run.scores}
+    columns = {name: column for name, column in task.columns.items() if not column.where or column.where in known}
+    return task.model_copy(update={"columns": columns})
 
 
 def compared_scores(task: PaperTask) -> dict[str, Column]:
@@ -247,8 +259,7 @@ def against_baseline(task: PaperTask, groups: Groups) -> Family:
     rows = [Row((task.label(name),), _minus(name, BASELINE)) for name in groups if name != BASELINE]
     if not task.primary:
         return Family("differences from the baseline", ("Minus the baseline",), rows, pairs=True)
-    verdicts = {"Verdict": task.primary, "By BLEU": "bleu"}
-    return Family("minus the Transformer", ("Method",), rows, verdicts, OF_AN_ARM, pairs=True)
+    return Family("minus the Transformer", ("Method",), rows, _by_rules(task), OF_AN_ARM, pairs=True)
 
 
 def single_changes(task: PaperTask, groups: Groups) -> Family:
@@ -257,8 +268,12 @@ def single_changes(task: PaperTask, groups: Groups) -> Family:
     if not task.primary:
         judge = LOWEST_LOSS if LOWEST_LOSS in task.columns else VALIDATION_LOSS.key
         return Family("single changes", ("Change",), rows, {"Verdict": judge}, pairs=True)
-    verdicts = {"Verdict": task.primary, "By BLEU": "bleu"}
-    return Family("what one part adds", ("Part",), rows, verdicts, pairs=True)
+    return Family("what one part adds", ("Part",), rows, _by_rules(task), pairs=True)
+
+
+def _by_rules(task: PaperTask) -> dict[str, str]:
+    """The scores that decide: the primary one, and BLEU, which the return match takes as the mean of its test sets."""
+    return {"Verdict": task.primary, "By BLEU": MEAN_BLEU if MEAN_BLEU in task.columns else "bleu"}
 
 
 def _at_each_level(task: PaperTask, groups: Groups) -> Family:

@@ -23,6 +23,7 @@ from headdiv.companion.report import (  # noqa: F401 (each adds its kinds)
     curves,
     differences,
     diversity,
+    gap,
     head_history,
     heads,
     homeostasis,

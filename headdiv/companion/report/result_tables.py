@@ -35,6 +35,7 @@ from headdiv.companion.report.families import (
     means_of,
     scores_of,
     set_apart_by_score,
+    with_columns_of,
 )
 from headdiv.companion.report.formats import NONE, as_printed, enough, significant, with_intervals, with_unit
 from headdiv.companion.report.groups import (
@@ -131,7 +132,7 @@ def results_of(profile: str, experiment: str) -> Results:
         DataError: no stored results, or results that contradict each other.
     """
     groups = by_variant(profile, experiment)
-    task, model = task_shown(experiment, groups), judged_with(profile, experiment)
+    task, model = with_columns_of(task_shown(experiment, groups), groups), judged_with(profile, experiment)
     return Results(profile, experiment, task, groups, model, not_judged_yet(profile, experiment, groups))
 
 

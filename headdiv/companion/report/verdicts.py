@@ -8,8 +8,9 @@ from headdiv.companion.analysis.comparison import Difference
 
 ALPHA = 0.05
 LOWEST_LOSS = "validation_nll_best"  # the primary measure: the lowest validation loss of any epoch
+MEAN_BLEU = "bleu_mean"  # over data.test and data.more_tests
 # Within which two variants count as equally good: BLEU, nats a token.
-MARGINS = {"bleu": 0.5, "validation_nll": 0.01, LOWEST_LOSS: 0.01}
+MARGINS = {"bleu": 0.5, MEAN_BLEU: 0.5, "validation_nll": 0.01, LOWEST_LOSS: 0.01}
 
 BETTER, WORSE, AS_GOOD, UNDECIDED, NOT_JUDGED = "better", "worse", "as good", "undecided", "one seed, not judged"
 VERDICTS = (BETTER, WORSE, AS_GOOD, UNDECIDED, NOT_JUDGED)

@@ -42,6 +42,7 @@ class Column(Settings):
     unit: str
     better: Literal["higher", "lower"] | None = None
     digits: int = Field(ge=0, description="decimals that the paper prints")
+    where: str = Field("", description="a score without which runs do not have this column")
 
     @property
     def quantity(self) -> str:

@@ -1,0 +1,145 @@
+"""The gap to the baseline by epoch: the lowest validation loss up to each epoch, minus the baseline's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from headdiv.companion.analysis import comparison
+from headdiv.companion.analysis.comparison import Difference
+from headdiv.companion.experiments.papers import BASELINE
+from headdiv.companion.experiments.run_result import RunResult
+from headdiv.companion.report.differences import column_of
+from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
+from headdiv.companion.report.formats import plural, signed
+from headdiv.companion.report.groups import (
+    Groups,
+    by_variant,
+    failed_trainings,
+    judged_with,
+    labels_of,
+    not_judged_yet,
+    task_shown,
+    title,
+)
+from headdiv.companion.report.plotting import (
+    SMALL,
+    VERDICT_LOOKS,
+    add_grid,
+    add_handles,
+    add_title,
+    new_figure,
+    whole_ticks,
+)
+from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_YET, verdict
+from headdiv.core.errors import NotStoredError
+
+COLUMNS = 3  # panels side by side
+PANEL = (2.6, 1.9)  # inches
+
+
+def lowest_so_far(run: RunResult, epochs: int) -> np.ndarray:
+    """The lowest validation loss up to each epoch, (epochs,); a training that has ended keeps its lowest one."""
+    lowest = np.minimum.accumulate([point.validation_nll for point in run.curve])
+    return np.pad(lowest, (0, epochs - len(lowest)), mode="edge")
+
+
+def gaps(groups: Groups, baseline: str = BASELINE) -> dict[str, list[Difference]]:
+    """By variant, after each epoch of the longest run: `lowest_so_far` minus the baseline's, a mean over seeds.
+
+    Each epoch has an additive model of variant and seed of its own, and Dunnett's intervals, simultaneous over the
+    variants but not over the epochs.
+    """
+    epochs = max(run.epochs for runs in groups.values() for run in runs)
+    curves = {name: {run.seed: lowest_so_far(run, epochs) for run in runs} for name, runs in groups.items()}
+    by_epoch = []
+    for epoch in range(epochs):
+        losses = {
+            name: {seed: float(curve[epoch]) for seed, curve in of_seeds.items()} for name, of_seeds in curves.items()
+        }
+        by_epoch.append(comparison.against(losses, baseline))
+    return {name: [differences[name] for differences in by_epoch] for name in groups if name != baseline}
+
+
+@figure_kind(
+    "gap",
+    caption=(
+        "How far is each method from the Transformer as training goes on? The lowest validation loss up to each epoch "
+        "minus the Transformer's, mean over seeds; a training that has ended keeps its lowest loss. Bands: Dunnett's "
+        "95 % intervals, simultaneous over the methods at each epoch; dashed: the margin of equivalence. The scale is "
+        "that of the second half of the epochs, and colours are verdicts on the last one."
+    ),
+)
+def draw_gap(profile: str, figure: FigureEntry) -> Figure:
+    """`draw_gaps` as a paper's file asks for it."""
+    return draw_gaps(profile, figure.experiment)
+
+
+def draw_gaps(profile: str, experiment: str, baseline: str = BASELINE) -> Figure:
+    """A panel for each variant: its `gaps` as a line with a band, and how many of its trainings ended by patience.
+
+    Raises:
+        NotStoredError: the baseline and another variant are not both stored.
+    """
+    groups = by_variant(profile, experiment)
+    variants = [variant for variant in groups if variant != baseline]
+    if baseline not in groups or not variants:
+        raise NotStoredError(f"the gap by epoch needs {baseline} and another variant among profile {profile}'s runs")
+    labels, waiting = labels_of(experiment, groups), not_judged_yet(profile, experiment, groups)
+    loss = column_of(task_shown(experiment, groups), groups[baseline][0].kind, LOWEST_LOSS)
+    by_variants, margin = gaps(judged_with(profile, experiment), baseline), MARGINS[LOWEST_LOSS]
+    shown = {variant: by_variants[variant] for variant in variants}
+    columns = min(COLUMNS, len(variants))
+    rows = math.ceil(len(variants) / columns)
+    drawn, axes = new_figure(PANEL[0] * columns + 0.8, PANEL[1] * rows + 1.2, rows, columns, sharex=True, sharey=True)
+    verdicts = []
+    for ax, (variant, differences) in zip(axes.flat, shown.items(), strict=False):
+        last = differences[-1]
+        decided = NOT_YET if waiting else verdict(last, higher=False, margin=margin)
+        verdicts.append(decided)
+        colour, epochs = VERDICT_LOOKS[decided]["color"], range(1, len(differences) + 1)
+        low, high = ([getattr(each, end) for each in differences] for end in ("low", "high"))
+        ax.fill_between(epochs, low, high, color=colour, alpha=0.25, lw=0)
+        ax.plot(epochs, [each.mean for each in differences], color=colour, lw=1.4)
+        ax.axhline(0, color="0.35", lw=1)
+        for end in (-margin, margin):
+            ax.axhline(end, color="0.35", lw=0.8, ls="--")
+        text = f"{labels[variant]}\n{signed(last.mean, loss.digits, last.half)}\n{_ended(groups[variant])}"
+        ax.set_title(text, fontsize=SMALL)
+        ax.tick_params(labelsize=SMALL)
+        add_grid(ax, "y")
+        whole_ticks(ax, 6)
+    axes[0, 0].set_ylim(*_late_range(list(shown.values()), margin))
+    for ax in axes.flat[len(variants) :]:
+        ax.set_visible(False)
+    for ax in axes.flat[max(len(variants) - columns, 0) : len(variants)]:  # nothing is below these
+        ax.tick_params(labelbottom=True)
+        ax.set_xlabel("epoch", fontsize=SMALL)
+    drawn.supylabel(f"{loss.label} so far ({loss.unit})\nminus the {labels[baseline]}'s", fontsize=SMALL)
+    areas = [
+        Patch(color=look["color"], alpha=0.4, label=name) for name, look in VERDICT_LOOKS.items() if name in verdicts
+    ]
+    equal = Line2D([], [], color="0.35", lw=0.8, ls="--", label=f"equivalence: within ±{margin} nats")
+    add_handles(drawn, [*areas, equal], 4, SMALL)
+    above = f"{title('Gap by epoch', groups)}; simultaneous 95 % intervals at each epoch"
+    add_title(drawn, "\n".join(filter(None, [above, waiting, *failed_trainings(profile, experiment)])))
+    return drawn
+
+
+def _ended(runs: Sequence[RunResult]) -> str:
+    """How many ended before their last epoch, since the validation loss no longer fell."""
+    early = sum(run.epochs < run.config.train.get("epochs", 0) for run in runs)
+    return f"{early} of {plural(len(runs), 'training')} ended by patience"
+
+
+def _late_range(curves: Sequence[Sequence[Difference]], margin: float) -> tuple[float, float]:
+    """The ends of an axis with the margin, and with means and intervals of the second half of the epochs."""
+    late = [each for curve in curves for each in curve[len(curve) // 2 :]]
+    ends = np.array([(each.mean, each.low, each.high) for each in late])
+    low, high = np.nanmin([-margin, *ends.flat]), np.nanmax([margin, *ends.flat])
+    return low - 0.05 * (high - low), high + 0.05 * (high - low)
