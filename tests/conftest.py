@@ -16,7 +16,7 @@ os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and tables would have l
 import pytest
 import yaml
 from hypothesis import settings
-from small_runs import enter
+from surroundings import enter
 
 os.fsync = lambda descriptor: None  # no test survives a loss of power, and all would wait for the disk
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from surroundings import Power, fail_after
 
 from headdiv.companion.experiments.running import build_model, run_folder, task_loss, train
 from headdiv.companion.models.language_model import IGNORED
@@ -60,15 +61,6 @@ EVERY_TASK = {
 }
 
 
-def enter(patch, folder):
-    """Make ``folder`` the project's."""
-    (folder / "Snakefile").touch()
-    patch.setenv("HEADDIV_HOME", str(folder))
-    patch.setenv("HEADDIV_DEVICE", "cpu")
-    patch.delenv("HEADDIV_MIRROR", raising=False)
-    return folder
-
-
 def small_config(task, variant="baseline", seed=1, **sections):
     """The small run of a task, with keys of its sections replaced."""
     settings = {name: keys | sections.get(name, {}) for name, keys in EVERY_TASK[task].items()}
@@ -120,24 +112,6 @@ def result(folder):
     return tensors, read_json(folder / "training.json")["curve"]
 
 
-class Power(Exception):
-    """It fails."""
-
-
-def fail_after(patch, steps):
-    """The learner's step raises once this many are done; returns their count."""
-    done, real = [0], Learner.step
-
-    def step(self, *args):
-        if done[0] == steps:
-            raise Power
-        done[0] += 1
-        return real(self, *args)
-
-    patch.setattr(Learner, "step", step)
-    return done
-
-
 def interrupt(config, *steps):
     """Tries that end after these numbers of steps, each with torch's generator in another state."""
     for count in steps:
@@ -179,12 +153,6 @@ def assert_gradients_of_the_loss(model, batch, words, patch):
     assert torch.autograd.gradcheck(loss, values)
     patch.setattr("headdiv.nn.packing.WIDE", 0)
     assert torch.autograd.gradcheck(loss, values)
-
-
-def as_rank(patch, rank, world):
-    """Be one of several ranks, as far as the shares of the data go."""
-    patch.setattr("headdiv.core.distributed.rank", lambda: rank)
-    patch.setattr("headdiv.core.distributed.world", lambda: world)
 
 
 def put_squad(path: Path, *paragraphs):

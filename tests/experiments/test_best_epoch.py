@@ -5,7 +5,8 @@ import copy
 import pytest
 import torch
 from safetensors.torch import load_file
-from small_runs import enter, interrupt, small_config
+from small_runs import interrupt, small_config
+from surroundings import enter
 from torch.nn import functional as F
 
 from headdiv.companion.experiments import evaluation, running

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 from conftest import Project
-from small_runs import as_rank, enter, result, small_config
+from small_runs import result, small_config
+from surroundings import as_rank, enter
 
 from headdiv.companion.experiments.evaluation import head_measures
 from headdiv.companion.experiments.profiles import Runs, run_config

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from conftest import EXPERIMENT, Project
-from small_runs import enter
+from surroundings import enter
 
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.profiles import Runs

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import STEPS
-from small_runs import Power, fail_after, interrupt, result
+from small_runs import interrupt, result
+from surroundings import Power, fail_after
 
 from headdiv.companion.data.cache import content_key
 from headdiv.companion.experiments import running

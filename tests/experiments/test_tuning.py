@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from conftest import EXPERIMENT, Project
 from faulty import fails
 from reported import renew
-from small_runs import Power, enter, fail_after
+from surroundings import Power, enter, fail_after
 
 from headdiv.companion import pipeline
 from headdiv.companion.command_line import cli

@@ -8,7 +8,8 @@ from functools import cache
 import pytest
 import zstandard
 from pins import pinned
-from small_runs import enter, small_config
+from small_runs import small_config
+from surroundings import enter
 from tracked import ROOT
 
 from headdiv.companion.data.cache import prepared_folder

@@ -8,7 +8,7 @@ import pytest
 from conftest import EXPERIMENT, Project
 from matplotlib.text import Text
 from reported import EXPERIMENTS, metrics, put, store_all, write_profile
-from small_runs import enter
+from surroundings import enter
 from tracked import ROOT, git_files
 
 from headdiv.companion.experiments.run_result import metrics_path

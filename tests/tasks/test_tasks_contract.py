@@ -7,7 +7,8 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from small_runs import as_rank, assert_loss_is_literal, small_config, untrained
+from small_runs import assert_loss_is_literal, small_config, untrained
+from surroundings import as_rank
 
 from headdiv.companion.experiments.evaluation import head_measures
 from headdiv.companion.models.batching import BEGIN, END

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import as_rank, enter, small_config, untrained
+from small_runs import small_config, untrained
+from surroundings import as_rank, enter
 
 from headdiv.companion.data.corpora.mixture import HeldOut
 from headdiv.companion.data.data_config import LMData

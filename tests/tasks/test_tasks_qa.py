@@ -6,7 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import enter, put_squad, small_config, untrained
+from small_runs import put_squad, small_config, untrained
+from surroundings import enter
 from torch import nn
 
 from headdiv.companion.data.corpora.qa import SKIP

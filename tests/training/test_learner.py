@@ -2,25 +2,23 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from small_runs import learner_of
+from small_model import Small, SmallSizes, initialise, make_batch, some_pairs
+from torch.nn import functional as F
 
-from headdiv.companion.models.batching import Pairs, make_batch
-from headdiv.companion.models.losses import linear_cross_entropy
-from headdiv.companion.models.sizes import ModelConfig
-from headdiv.companion.models.transformer import Transformer, initialise
-from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import DivergenceError
 from headdiv.methods import make_method
 from headdiv.methods.deacon import pca_layers
-from headdiv.training.learner import rate_factor
+from headdiv.training.config import TrainerConfig
+from headdiv.training.learner import Learner, Losses, rate_factor
 from headdiv.training.method_steps import MethodSteps
 
 BASELINE = {"name": "baseline"}
 DIRECT = {"name": "deacon", "architecture": "direct", "m": 2, "gha_steps": 10}
-MODEL = ModelConfig(d_model=12, heads=3, encoder_layers=1, decoder_layers=1, d_ff=10, dropout=0.0)
+MODEL = SmallSizes(d_model=12, heads=3, dropout=0.0)
 
 
 @pytest.mark.parametrize(
@@ -35,23 +33,32 @@ MODEL = ModelConfig(d_model=12, heads=3, encoder_layers=1, decoder_layers=1, d_f
     ],
 )
 def test_the_rate_by_step(schedule, warmup, factors):
-    config = TrainConfig(schedule=schedule, warmup_steps=warmup)
+    config = TrainerConfig(schedule=schedule, warmup_steps=warmup)
     assert [rate_factor(config, step, 10) for step in range(1, 11)] == pytest.approx(factors)
-    assert rate_factor(TrainConfig(schedule="linear", warmup_steps=4), 12, 10) == 0.0  # beyond the planned end
+    assert rate_factor(TrainerConfig(schedule="linear", warmup_steps=4), 12, 10) == 0.0  # beyond the planned end
 
 
-def learner(method, dtype=torch.float32, **options):
+def losses(model, batch, smoothing=0.0):
+    scores = model(batch) @ model.output_weight.T
+    summed = {
+        each: F.cross_entropy(scores, batch.target_out, reduction="sum", label_smoothing=each)
+        for each in (0.0, smoothing)
+    }
+    correct = (scores.argmax(-1) == batch.target_out).sum()
+    count = len(batch.target_out)
+    return Losses(summed[smoothing], summed[0.0].detach(), correct, count, tokens=count)
+
+
+def learner(method, dtype=torch.float32, smoothing=0.0, **options):
     made = make_method(method)
-    model = Transformer(MODEL, 15, 15, made).to(dtype)
+    model = Small(MODEL, made).to(dtype)
     initialise(model, 1)
-    return learner_of(model, made, TrainConfig(schedule="constant", **options))
+    config = TrainerConfig(schedule="constant", **options)
+    return Learner(model, partial(losses, smoothing=smoothing), made, config, observe=lambda: iter(()))
 
 
 def batch(seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    lengths = torch.randint(1, 6, (2, 6), generator=generator).tolist()
-    sides = [[torch.randint(4, 15, (n,), generator=generator).numpy() for n in side] for side in lengths]
-    return make_batch(Pairs(*sides), range(6))
+    return make_batch(some_pairs(seed=seed), range(6))
 
 
 def literal_adamw(p, g, state, step, rate, beta1, beta2, epsilon, decay):
@@ -77,8 +84,8 @@ def test_everything_but_w_takes_a_literal_adamw_step(method, clip):
     for number in (1, 2, 3):
         b = batch(number)
         model.zero_grad()
-        loss, nll, correct = linear_cross_entropy(model(b), model.output_weight, b.target_out)
-        (loss / len(b.target_out)).backward()
+        found = losses(model, b)
+        (found.loss / found.count).backward()
         grads = {name: p.grad.clone() for name, p in model.named_parameters() if name not in own}
         norm = sum(g.square().sum() for g in grads.values()).sqrt()
         if clip:
@@ -91,17 +98,17 @@ def test_everything_but_w_takes_a_literal_adamw_step(method, clip):
             )
         sums = learn.step(b, number, 30)
         assert seen[-1] == (number - 1) / 30
-        assert (sums.count, sums.tokens, sums.correct) == (len(b.target_out), len(b.target_out), int(correct))
-        assert (sums.loss, sums.nll) == pytest.approx((loss.item(), nll.item()))
+        assert (sums.count, sums.tokens, sums.correct) == (found.count, found.tokens, int(found.correct))
+        assert (sums.loss, sums.nll) == pytest.approx((found.loss.item(), found.nll.item()))
         for name, p in model.named_parameters():
             torch.testing.assert_close(p.detach(), expected[name], atol=1e-7, rtol=1e-5)
             if name in own:
                 assert torch.equal(p, expected[name])
 
 
-def test_label_smoothing_is_trained_on_and_nll_is_without():
+def test_the_loss_may_be_another_than_the_nll_of_the_curve():
     b = batch()
-    plain, smooth = (learner(BASELINE, label_smoothing=s).step(b, 1, 10) for s in (0.0, 0.3))
+    plain, smooth = (learner(BASELINE, smoothing=s).step(b, 1, 10) for s in (0.0, 0.3))
     assert plain.loss == plain.nll == pytest.approx(smooth.nll)
     assert smooth.loss != pytest.approx(smooth.nll, rel=1e-3)
 
@@ -127,14 +134,14 @@ def break_gradient(parameter_of):
 
 def break_weight(model):
     with torch.no_grad():
-        model.decoder[0].feed_forward[0].weight[0, 0] = math.nan
+        model.decoder[0].norm["decoder"].weight[0] = math.nan
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (break_weight, "the loss is nan"),
-        (break_gradient(lambda model: model.encoder[0].feed_forward[0].weight), "the norm of the gradient is nan"),
+        (break_gradient(lambda model: model.encoder[0].norm["encoder"].weight), "the norm of the gradient is nan"),
         (break_gradient(lambda model: next(iter(pca_layers(model).values())).w), "the norm of the gradient is nan"),
     ],
 )
@@ -167,16 +174,14 @@ RFB = {"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5, "q_att": 3}
 @pytest.mark.parametrize("method", [BASELINE, UNNORMALISED, RFB, {"name": "disagreement", "term": "output"}])
 def test_batches_whose_gradients_are_added_are_one_large_batch(method):
     """Weights, DEACON's w (G and C are pooled) and the counts of activations, where no batch normalisation is."""
-    generator = torch.Generator().manual_seed(7)
-    lengths = torch.randint(1, 6, (2, 9), generator=generator).tolist()
-    pairs = Pairs(*([torch.randint(4, 15, (n,), generator=generator).numpy() for n in side] for side in lengths))
-    whole, parts = (learner(method, torch.float64, learning_rate=0.01, label_smoothing=0.1) for _ in range(2))
+    pairs = some_pairs(9, seed=7)
+    whole, parts = (learner(method, torch.float64, 0.1, learning_rate=0.01) for _ in range(2))
     for number in (1, 2):
-        one = whole.step(make_batch(pairs, range(9)), number, 10)
+        together = whole.step(make_batch(pairs, range(9)), number, 10)
         three = [make_batch(pairs, numbers) for numbers in ([0, 1], [2, 3, 4, 5], [6, 7, 8])]
         several = parts.step(three[0], number, 10, three[1:])
-        assert (one.count, one.correct, several.batches) == (several.count, several.correct, 3)
-        assert several.loss == pytest.approx(one.loss)
+        assert (together.count, together.correct, several.batches) == (several.count, several.correct, 3)
+        assert several.loss == pytest.approx(together.loss)
     expected = whole.model.state_dict()
     for name, value in parts.model.state_dict().items():
         torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-8)

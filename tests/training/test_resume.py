@@ -6,7 +6,7 @@ does in between.
 
 import pytest
 import torch
-from small_runs import Power
+from surroundings import Power
 from test_trainer import texts, trainer_of, values
 from torch.utils.data import DataLoader, RandomSampler
 

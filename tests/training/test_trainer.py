@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from small_runs import as_rank, fail_after
+from surroundings import as_rank, fail_after
 from torch import nn
 from torch.utils.data import DataLoader
 
