@@ -5,8 +5,9 @@ from faulty import put_pairs
 
 from headdiv.companion.data.corpora.lm import load_lm
 from headdiv.companion.data.corpora.seq2seq import load_translation
-from headdiv.companion.data.data_config import LMData, TranslationData
 from headdiv.companion.experiments.running import train
+from headdiv.companion.tasks.lm import LMData
+from headdiv.companion.tasks.translation import TranslationData
 from headdiv.core.errors import ConfigError, DataError
 
 

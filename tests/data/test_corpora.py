@@ -9,8 +9,13 @@ from faulty import put
 from small_runs import put_squad
 
 from headdiv.companion.data import cache
-from headdiv.companion.data.data_config import DataConfig, LMData, MLMData, QAData, SummarisationData, TranslationData
+from headdiv.companion.data.data_config import DataConfig
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.lm import LMData
+from headdiv.companion.tasks.mlm import MLMData
+from headdiv.companion.tasks.qa import QAData
+from headdiv.companion.tasks.summarisation import SummarisationData
+from headdiv.companion.tasks.translation import TranslationData
 from headdiv.core.errors import DataError
 
 SPLITS = ("train", "valid", "test")

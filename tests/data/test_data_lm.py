@@ -10,9 +10,9 @@ from faulty import exactly
 
 from headdiv.companion.data.cache import prepared_folder
 from headdiv.companion.data.corpora.lm import load_lm, open_stream
-from headdiv.companion.data.data_config import LMData
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.data.tokenization.bpe import load_bpe, train_bpe
+from headdiv.companion.tasks.lm import LMData
 from headdiv.core.errors import DataError
 
 ENTRIES, CONTEXT = 270, 8

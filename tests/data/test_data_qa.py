@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from small_runs import put_squad
 
 from headdiv.companion.data.corpora.qa import SKIP, load_qa, make_qa_batch, position_nll
-from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers.squad import Answer, Question
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.models.batching import END, SPECIALS
+from headdiv.companion.tasks.qa import QAData
 from headdiv.core.errors import DataError
 from headdiv.nn.packing import MASKED
 

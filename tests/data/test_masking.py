@@ -18,9 +18,10 @@ from headdiv.companion.data.corpora.masking import (
     open_masked_stream,
 )
 from headdiv.companion.data.corpora.mixture import HeldOut
-from headdiv.companion.data.data_config import LMData, MLMData
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.companion.models.batching import IGNORED
+from headdiv.companion.tasks.lm import LMData
+from headdiv.companion.tasks.mlm import MLMData
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
 

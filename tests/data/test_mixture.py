@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headdiv.companion.data.corpora.mixture import Mixture, held_out
-from headdiv.companion.data.data_config import LMData
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.data.readers.lines import BadRecords
+from headdiv.companion.tasks.lm import LMData
 
 END = 0
 SETS = ("ArXiv", "Books", "C4")  # in the order of names

@@ -4,17 +4,16 @@ import math
 
 import numpy as np
 import pytest
-from faulty import exactly
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.companion.data.corpora import seq2seq as module
 from headdiv.companion.data.corpora.seq2seq import flatten, load_translation, unflatten, unigram_nll
-from headdiv.companion.data.data_config import TranslationData
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.data.toy import corpora as toy
 from headdiv.companion.models.batching import SPECIALS
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.translation import TranslationData
 from headdiv.core.errors import ConfigError
 
 SPLITS = ("train", "valid", "test")
@@ -61,7 +60,7 @@ def test_rare_words_and_case(project):
 
 def test_the_toy_has_one_direction(project):
     for key, value, known in (("source", "de", "en"), ("target", "fr", "de")):
-        with exactly(f"data.{key}: {value!r} is not known; there are: {known}", ConfigError):
+        with pytest.raises(ConfigError, match=f"^data.{key}: found {value!r}, expected the default, {known!r}: "):
             TASKS["translation"].check_data(TOY.model_copy(update={key: value}))
 
 

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from headdiv.companion.data import public_sets as data_sets
 from headdiv.companion.data.cache import content_key, locate, prepared_folder
 from headdiv.companion.data.corpora.seq2seq import load_translation
-from headdiv.companion.data.data_config import TranslationData
 from headdiv.companion.data.readers.parallel import SETS
 from headdiv.companion.models.batching import SPECIALS, UNKNOWN
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.translation import TranslationData
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import checksum
 
@@ -199,8 +199,6 @@ ARCHIVE = {"archive": "de-en.tgz"}
         ({"valid_every": None, "files": dict.fromkeys(("train", "valid", "test"), ARCHIVE)},
          "data.valid_every: is missing: the archive holds no validation set; expected a number (23, as published, "
          "takes every 23rd)"),
-        ({"files": {"train": ARCHIVE | {"de": "a"}, "test": ARCHIVE}},
-         "data.files.train: found archive, de, expected one archive and nothing else, or files of both languages"),
     ],
 )  # fmt: skip
 def test_what_an_archive_does_not_have_is_named(folder, options, message):

@@ -13,10 +13,10 @@ from headdiv.companion import paths
 from headdiv.companion.data import public_sets as data_sets
 from headdiv.companion.data.corpora import seq2seq as module
 from headdiv.companion.data.corpora.seq2seq import load_summarisation
-from headdiv.companion.data.data_config import SummarisationData
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.models.batching import END, SPECIALS, UNKNOWN
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.summarisation import SummarisationData
 from headdiv.core.files import checksum
 
 SPLITS = ("train", "valid", "test")

@@ -12,7 +12,10 @@ from safetensors.numpy import save_file
 from headdiv.companion import paths
 from headdiv.companion.data import cache, public_sets
 from headdiv.companion.data.cache import check_data, content_key, locate, prepared, prepared_folder, read_statistics
-from headdiv.companion.data.data_config import DataConfig, LMData, SummarisationData, TranslationData
+from headdiv.companion.data.data_config import DataConfig
+from headdiv.companion.tasks.lm import LMData
+from headdiv.companion.tasks.summarisation import SummarisationData
+from headdiv.companion.tasks.translation import TranslationData
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import write_json
 from headdiv.core.settings import Source

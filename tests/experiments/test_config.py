@@ -4,12 +4,13 @@ import pytest
 from faulty import exactly
 
 import headdiv.companion.tasks.run_config as module
-from headdiv.companion.data.data_config import SummarisationData, TranslationData
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.models.sizes import DecodeConfig, LMConfig, ModelConfig
 from headdiv.companion.tasks.qa import SpanConfig
 from headdiv.companion.tasks.run_config import RunConfig, first_difference
+from headdiv.companion.tasks.summarisation import SummarisationData
+from headdiv.companion.tasks.translation import TranslationData
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
 

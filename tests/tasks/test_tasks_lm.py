@@ -11,11 +11,10 @@ from small_runs import small_config, untrained
 from surroundings import as_rank, enter
 
 from headdiv.companion.data.corpora.mixture import HeldOut
-from headdiv.companion.data.data_config import LMData
 from headdiv.companion.models.language_model import IGNORED, likeliest_tokens
 from headdiv.companion.tasks import TASKS, lm
 from headdiv.companion.tasks.base import held_out_loss
-from headdiv.companion.tasks.lm import convergence_epoch, text_measures
+from headdiv.companion.tasks.lm import LMData, convergence_epoch, text_measures
 from headdiv.core.errors import ConfigError
 
 TASK = TASKS["lm"]

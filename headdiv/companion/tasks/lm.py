@@ -9,17 +9,17 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
 from headdiv.companion.data.corpora.masking import MaskedStream
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
-from headdiv.companion.data.data_config import LMData
+from headdiv.companion.data.data_config import DataConfig
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.models.language_model import (
     IGNORED,
@@ -56,6 +56,37 @@ def perplexity_curves(predicted: str) -> tuple[Panel, ...]:
     """Panels of a task that predicts this kind of token."""
     perplexity = Panel("validation_nll", "validation perplexity", f"by {predicted}", perplexity=True, unigram=True)
     return TRAINING_LOSS, perplexity
+
+
+class LMData(DataConfig):
+    """Plain text, or shards of JSON lines in SlimPajama's form, as a stream."""
+
+    files: dict[str, list[str]] | None = Field(None, description="by split: files or patterns (*.jsonl.zst, *.txt)")
+    mixture: Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)] | None = Field(
+        None, description="weights by source of SlimPajama; null: one stream, the files in their order"
+    )
+    document_start: str | None = Field(
+        None, description="plain text: pattern of a document's first line; null: empty lines separate documents"
+    )
+    tokenizer_file: str | None = Field(None, description="a tokenizer.json (GPT-NeoX's); null: train one")
+    tokenizer_documents: int = Field(2000, ge=1, description="training documents from which a tokeniser is trained")
+    vocabulary_size: int = Field(50254, ge=257, description="V, entries of the byte-pair encoding")
+    context: int = Field(1024, ge=4, le=65536, description="tokens of a window")
+    held_out_tokens: int | None = Field(
+        None,
+        ge=1,
+        description="tokens of each held-out split, mixed like the training text (of generated text what there is); "
+        "null: all, as it stands",
+    )
+    boundaries: bool = Field(True, description="attention and positions restart at each document")
+    epoch_tokens: int = Field(ge=1, description="training tokens of an epoch")
+    block: int = Field(256, ge=1, description="windows that are shuffled together")
+
+    @model_validator(mode="after")
+    def _a_stream_has_no_examples(self) -> LMData:
+        if self.examples is not None and not self.is_toy:
+            raise ValueError("examples: files are read as a stream; epoch_tokens says how much of it an epoch takes")
+        return self
 
 
 class TimingConfig(Settings):

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from headdiv.companion.data.corpora.masking import MaskedCorpus, MaskedStream, load_mlm, open_masked_stream
-from headdiv.companion.data.data_config import MLMData
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.companion.models.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
 from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
-from headdiv.companion.tasks.lm import PERPLEXITY_CAPTION, StreamTask, perplexity, perplexity_curves
+from headdiv.companion.tasks.lm import PERPLEXITY_CAPTION, LMData, StreamTask, perplexity, perplexity_curves
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import DataError
 from headdiv.core.settings import Settings
@@ -25,6 +25,20 @@ MASK_TOKEN = "[MASK]"
 # With the space before it: an entry of the encoding begins with the space before its word.
 MASK_TOKENS = re.compile(rf" ?{re.escape(MASK_TOKEN)}")
 SHOWN_TOKENS = 48  # of a window, as an example
+
+
+class MLMData(LMData):
+    """The same text with tokens hidden from the model; defaults are BERT's."""
+
+    mask_share: float = Field(0.15, gt=0, le=1, description="of the tokens: those that are to be predicted")
+    blank_share: float = Field(0.8, ge=0, le=1, description="of these: read as the mask token…")
+    random_share: float = Field(0.1, ge=0, le=1, description="…and read as a random token; the rest as they are")
+
+    @model_validator(mode="after")
+    def _shares_make_a_whole(self) -> MLMData:
+        if self.blank_share + self.random_share > 1:
+            raise ValueError(f"random_share: {self.random_share} and blank_share = {self.blank_share} exceed 1")
+        return self
 
 
 class MaskedLanguageModelling(StreamTask):

@@ -12,7 +12,7 @@ Letters: B questions, U rows of all passages, L words of the longest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headdiv.companion.data.corpora.qa import QACorpus, QASplit, load_qa, make_qa_batch
-from headdiv.companion.data.data_config import QAData
+from headdiv.companion.data.data_config import WordsConfig
 from headdiv.companion.data.readers.squad import Question
 from headdiv.companion.data.tokenization.spans import tokenise_with_offsets
 from headdiv.companion.models.batching import UNKNOWN, Batch, Pairs, batch_numbers
@@ -37,6 +37,17 @@ from headdiv.core.errors import DataError
 from headdiv.core.settings import Settings
 from headdiv.nn.packing import MASKED, pad_rows
 from headdiv.training.learner import Losses
+
+
+class QAData(WordsConfig):
+    """Questions on passages, in SQuAD's JSON form."""
+
+    tokenizer: Literal["moses"] = Field("moses", description="Moses rules; answers are found as words of theirs")
+    files: dict[str, str | list[str]] | None = Field(
+        None, description="by split: a file in SQuAD v1.1's JSON form, or several in their order"
+    )
+    context_words: int = Field(400, ge=1, lt=4096, description="words of a passage that are read; the rest is cut off")
+    question_words: int = Field(60, ge=1, lt=4096, description="words of a question that are read")
 
 
 class SpanModelConfig(ModelConfig):

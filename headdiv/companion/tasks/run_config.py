@@ -7,8 +7,9 @@ from typing import Any
 
 from pydantic import Field, SerializeAsAny, field_serializer
 
+from headdiv.companion import tasks
 from headdiv.companion.data.cache import content_key
-from headdiv.companion.data.data_config import DataConfig, TranslationData
+from headdiv.companion.data.data_config import DataConfig
 from headdiv.companion.models.sizes import DecodeConfig, ModelConfig
 from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import ConfigError
@@ -117,7 +118,7 @@ def first_difference(
 
 def _left_out_by_default(section: str, key: str, values: dict[str, Any]) -> bool:
     options = {
-        "data": TranslationData,
+        "data": tasks.TASKS["translation"].Data,
         "model": ModelConfig,
         "train": TrainConfig,
         "method": METHODS[name].Options if (name := str(values.get("name"))) in METHODS else None,

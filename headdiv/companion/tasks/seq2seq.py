@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from headdiv.companion.data.corpora.seq2seq import Corpus, word_rules
+from headdiv.companion.data.corpora.seq2seq import Corpus
 from headdiv.companion.data.tokenization.words import SPACE, detokenize, tokenize
 from headdiv.companion.models.batching import BEGIN, END, UNKNOWN, UNKNOWN_WORD, Batch, Pairs, batch_numbers, make_batch
 from headdiv.companion.models.decoding import translate
@@ -199,7 +199,7 @@ class Seq2Seq(PairTask):
         data, limit = run.config.data, self.limits.get(side)
         if limit:  # as the corpus is read
             text = " ".join(text.split())
-        words = tokenize(text, getattr(data, side, "en"), **word_rules(data))
+        words = tokenize(text, getattr(data, side, "en"), **data.word_rules)
         return words[: getattr(data, limit)] if limit else words
 
     def unknown_words(self, run: Run, text: str) -> list[str]:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_summarisation
-from headdiv.companion.data.data_config import SummarisationData
+from headdiv.companion.data.data_config import WordsConfig
 from headdiv.companion.tasks.base import Cut, MainScore, Run, Score
 from headdiv.companion.tasks.bleu import unknown_scores
 from headdiv.companion.tasks.rouge import rouge
 from headdiv.companion.tasks.seq2seq import Seq2Seq
+
+
+class SummarisationData(WordsConfig):
+    """JSON lines {id, document, summary}."""
+
+    files: dict[str, str] | None = Field(None, description="by split: JSON lines {id, document, summary}")
+    document_words: int = Field(
+        400, ge=1, lt=4096, description="words of a document that are read; the rest is cut off"
+    )
+    summary_words: int = Field(60, ge=1, lt=4096, description="words of a summary; the rest is cut off")
 
 
 class Summarisation(Seq2Seq):

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
+from pydantic import Field, model_validator
 from torch import nn
 
 from headdiv.companion.data import cache, public_sets
-from headdiv.companion.data.corpora.seq2seq import Corpus, load_further_test, load_translation, word_rules
-from headdiv.companion.data.data_config import TranslationData
+from headdiv.companion.data.corpora.seq2seq import Corpus, load_further_test, load_translation
+from headdiv.companion.data.data_config import WordsConfig
 from headdiv.companion.data.readers.parallel import languages_of
 from headdiv.companion.data.tokenization.words import detokenize, tokenize
 from headdiv.companion.models.decoding import translate
@@ -24,11 +25,79 @@ from headdiv.companion.tasks.imi import imi
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import Seq2Seq
 from headdiv.core.files import short_hash
-from headdiv.core.settings import Place, Source, config_error, refuse_unread
+from headdiv.core.settings import Distinct, Place, Source, config_error, hash_neutral, refuse_unread
 
 # After an epoch; not the run's own search, which may be another for the same training.
 EPOCH_SEARCH = DecodeConfig(beam=1, batch_sentences=128)
 TOKENIZERS = {"moses": "Moses", "spacy": "spaCy", "lossless": "lossless"}
+
+
+SplitName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]  # it becomes part of files' names
+
+
+class TranslationData(WordsConfig):
+    """Parallel text: files of each language, or an archive with both."""
+
+    scored_alone = ("more_tests",)
+
+    files: dict[str, dict[str, str | list[str]]] | None = Field(
+        None,
+        description="by split and language, a file or several in their order: *.xml is a TED test set, train.tags.* "
+        "tagged TED text, all else has one sentence a line; or by split {archive: de-en.tgz}, in WIT³'s layout",
+    )
+    source: str = Field("en", description="language translated from")
+    target: str = Field("de", description="language translated into")
+    split_dashes: bool = Field(True, description="Moses rules split words at dashes (a-b: a @-@ b)")
+    max_words: int | None = Field(
+        None, ge=1, description="training pairs with more words on a side, or none, are left out"
+    )
+    max_ratio: float | None = Field(None, ge=1, description="most words of one side per word of the other")
+    valid_every: int | None = Field(
+        None, ge=2, description="every n-th remaining training pair is used for validation; null: a split of its own"
+    )
+    merges: int | None = Field(
+        None,
+        ge=1,
+        description="of a byte-pair encoding of both languages' words; case is then folded after Moses rules, as is "
+        "usual with it, not before; null: whole words",
+    )
+
+    tokenized: bool = hash_neutral(
+        False,
+        description="the files' text is tokenised already by Moses' scripts: its words are joined again and entities "
+        "(&apos;) undone before anything else",
+    )
+    joint_vocabulary: bool = hash_neutral(
+        False, description="one vocabulary of both languages, each word counted on both sides; model.tied: all needs it"
+    )
+    more_tests: Distinct[SplitName] = hash_neutral(
+        [], description="further test splits that a finished run is scored on; training and hash do not depend on them"
+    )
+
+    @property
+    def cleans(self) -> bool:
+        """Whether training pairs are left out."""
+        return self.max_words is not None or self.max_ratio is not None
+
+    @property
+    def read_splits(self) -> dict[str, str]:
+        """Without validation where `valid_every` takes it from the training pairs."""
+        return {key: name for key, name in self.splits.items() if key != "valid" or self.valid_every is None}
+
+    @property
+    def word_rules(self) -> dict[str, Any]:
+        return super().word_rules | {"split_dashes": self.split_dashes, "fold_late": self.merges is not None}
+
+    @property
+    def selects(self) -> bool:
+        """Whether training pairs are left out, or taken for validation."""
+        return self.cleans or self.valid_every is not None
+
+    @model_validator(mode="after")
+    def _dashes_are_of_moses_rules(self) -> TranslationData:
+        if self.tokenizer != "moses" and not self.split_dashes:
+            raise ValueError(f"split_dashes: it is a choice of Moses rules, and the tokenizer is {self.tokenizer!r}")
+        return self
 
 
 class Translation(Seq2Seq):
@@ -60,12 +129,32 @@ class Translation(Seq2Seq):
     def check_data(self, config: TranslationData, at: Place = ("data",), source: Source | None = None) -> None:
         """Both languages must be there in every split, as files or in an archive; further test sets likewise."""
         super().check_data(config, at, source)
-        for key, language in (("source", "en"), ("target", "de")):
-            known = {language} if config.is_toy else _languages(config, at, source)
-            value = getattr(config, key)
-            if known is not None and value not in known:
-                raise config_error((*at, key), f"{value!r} is not known; there are: {', '.join(sorted(known))}", source)
-        _check_more_tests(config, at, source)
+        if config.is_toy:
+            why = "generated text is English and German as it is written, and has no other splits"
+            refuse_unread(config, ("source", "target", "tokenized", "more_tests"), why, at, source)
+            return
+        languages, roles = (config.source, config.target), cache.roles_of_splits(config)
+        for key, name in config.read_splits.items():
+            known: set[str] | None = set(roles[name])
+            if "archive" in known:
+                if key == "valid":
+                    what = "the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
+                    raise config_error((*at, "valid_every"), f"is missing: {what}", source)
+                known = _languages_of_archives(config, name)
+            for side, language in zip(("source", "target"), languages, strict=True):
+                if known is not None and language not in known:
+                    what = f"{language!r} is not known; there are: {', '.join(sorted(known))}"
+                    raise config_error((*at, side), what, source)
+        for number, name in enumerate(config.more_tests):
+            what = ""
+            if name not in roles:
+                what = f"{name!r} is not known; there are: {', '.join(sorted(roles))}"
+            elif name == config.test:
+                what = f"{name!r} is data.test, which is scored anyway; expected another split"
+            elif "archive" not in roles[name] and not {*languages} <= {*roles[name]}:
+                what = f"{name!r} has no file for one of the languages; found {', '.join(roles[name])}"
+            if what:
+                raise config_error((*at, "more_tests", number), what, source)
 
     def check_model(
         self, model: ModelConfig, data: TranslationData, at: Place = ("model",), source: Source | None = None
@@ -123,7 +212,7 @@ class Translation(Seq2Seq):
 
     def reference_scores(self, data: TranslationData, corpus: Corpus) -> dict[str, Score]:
         """BLEU of the references, taken apart into words and joined again; below 100 a warning names such words."""
-        rules = tuple(word_rules(data).items())
+        rules = tuple(data.word_rules.items())
         return {"bleu_references": _references_joined(tuple(text for _, text in corpus.test.text), data.target, rules)}
 
     def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
@@ -140,7 +229,7 @@ class Translation(Seq2Seq):
         scores["chrf"]["signature"] += joined
         scores |= self.reference_scores(data, run.corpus)
         scores["bleu"]["signature"] += f"; references joined again: {scores['bleu_references']['value']:.2f}"
-        rules = word_rules(data)
+        rules = data.word_rules
         if not tokens:  # case is folded before words are found, since translations have none that the rules could go by
             rules |= {"fold_late": False}
         expected = [tokenize(line, data.target, **rules) for line in bleu.scored_references(references)]
@@ -175,46 +264,11 @@ def _by_epoch(curve: Sequence[Mapping[str, Any]], pairs: Mapping[str, int]) -> d
     return scores
 
 
-def _check_more_tests(config: TranslationData, at: Place, source: Source | None) -> None:
-    """Further test sets must be there, in both languages or as an archive, and must not be the test set."""
-    if config.is_toy:
-        refuse_unread(config, ("more_tests",), "generated text has no other splits", at, source)
-        refuse_unread(config, ("tokenized",), "generated text is as it is written", at, source)
-        return
-    roles = cache.roles_of_splits(config)
-    for position, name in enumerate(config.more_tests):
-        place = (*at, "more_tests", position)
-        if name not in roles:
-            raise config_error(place, f"{name!r} is not known; there are: {', '.join(sorted(roles))}", source)
-        if name == config.test:
-            raise config_error(place, f"{name!r} is data.test, which is scored anyway; expected another split", source)
-        for language in (config.source, config.target):
-            if not {"archive", language} & set(roles[name]):
-                raise config_error(
-                    place, f"{name!r} has no file for {language!r}; found {', '.join(roles[name])}", source
-                )
-
-
-def _languages(config: TranslationData, at: Place, source: Source | None) -> set[str] | None:
-    """The languages of which every split that is read has files; None where an archive's name does not say."""
-    known: set[str] | None = None
-    roles = cache.roles_of_splits(config)
-    for key, name in config.read_splits.items():
-        archived = "archive" in roles[name]
-        found = _archived(config, key, name, at, source) if archived else set(roles[name])
-        if found is not None:
-            known = found if known is None else known & found
-    return known
-
-
-def _archived(config: TranslationData, key: str, name: str, at: Place, source: Source | None) -> set[str] | None:
-    if key == "valid":
-        what = "is missing: the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
-        raise config_error((*at, "valid_every"), what, source)
+def _languages_of_archives(config: TranslationData, split: str) -> set[str] | None:
+    """The languages that the names of a split's archives say; None where one does not say it."""
     if config.files is None:
-        return languages_of(public_sets.load_registry()[config.name].splits[name].files["archive"])
-    files = config.files[name]
-    if len(files) > 1 or not isinstance(files["archive"], str):
-        what = f"found {', '.join(files)}, expected one archive and nothing else, or files of both languages"
-        raise config_error((*at, "files", name), what, source)
-    return languages_of(files["archive"])
+        entry = public_sets.load_registry()[config.name].splits[split]
+        return languages_of(entry.files["archive"])
+    listed = config.files[split]["archive"]
+    named = [languages_of(archive) for archive in ([listed] if isinstance(listed, str) else listed)]
+    return None if None in named else set.intersection(*named)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -14,13 +14,15 @@ from safetensors.numpy import load_file, save_file
 from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture, held_out
 from headdiv.companion.data.corpora.seq2seq import TOY_SEED, unigram_nll
-from headdiv.companion.data.data_config import LMData
 from headdiv.companion.data.readers.documents import read_documents
 from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.tokenization.bpe import Bpe, load_bpe, train_bpe
 from headdiv.companion.data.toy import corpora as toy
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json, write_text
+
+if TYPE_CHECKING:
+    from headdiv.companion.tasks.lm import LMData
 
 TOY_EXAMPLES = 3000  # documents
 

@@ -11,17 +11,19 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
 from headdiv.companion.data.corpora.seq2seq import unigram_nll
-from headdiv.companion.data.data_config import MLMData
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.companion.models.batching import IGNORED
 from headdiv.core.errors import DataError
+
+if TYPE_CHECKING:
+    from headdiv.companion.tasks.mlm import MLMData
 
 TRAINING, HELD_OUT = 0x6D61736B, 0x626C616E  # first numbers of the keys of draws, so that no two keys are equal
 

@@ -11,16 +11,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headdiv.companion.data.data_config import LMData
 from headdiv.companion.data.readers.documents import read_documents
 from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.core.errors import DataError
 from headdiv.core.files import short_hash
+
+if TYPE_CHECKING:
+    from headdiv.companion.tasks.lm import LMData
 
 WHOLE = "all"  # the source where the text is not mixed
 

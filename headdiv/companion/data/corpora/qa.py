@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.seq2seq import TOY_SEED, flatten, read_splits, unflatten, word_statistics
-from headdiv.companion.data.data_config import QAData
 from headdiv.companion.data.readers import squad
 from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.readers.squad import Answer, Question
@@ -22,6 +21,9 @@ from headdiv.companion.data.toy import corpora as toy
 from headdiv.companion.models.batching import END, Batch, Pairs, assemble
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
+
+if TYPE_CHECKING:
+    from headdiv.companion.tasks.qa import QAData
 
 TOY_EXAMPLES = 3000
 SKIP = -1  # in place of an answer after the cut

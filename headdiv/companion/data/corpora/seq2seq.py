@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from headdiv.companion.data import cache, public_sets
-from headdiv.companion.data.data_config import DataConfig, SummarisationData, TranslationData, WordsConfig
+from headdiv.companion.data.data_config import DataConfig, WordsConfig
 from headdiv.companion.data.readers import parallel, xsum
 from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.tokenization import subwords
@@ -24,6 +24,10 @@ from headdiv.companion.data.toy import corpora as toy
 from headdiv.companion.models.batching import END, UNKNOWN, Pairs
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, read_json, write_json
+
+if TYPE_CHECKING:
+    from headdiv.companion.tasks.summarisation import SummarisationData
+    from headdiv.companion.tasks.translation import TranslationData
 
 log = logging.getLogger(__name__)
 
@@ -141,16 +145,8 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
     return _store(config, folder, texts, words, vocabularies, bad_records, more) | extra
 
 
-def word_rules(config: WordsConfig) -> dict[str, Any]:
-    """How text becomes words, as `headdiv.companion.data.tokenization.words.tokenize` takes it."""
-    rules = {"lowercase": config.lowercase, "tokenizer": config.tokenizer}
-    if not isinstance(config, TranslationData):
-        return rules
-    return rules | {"split_dashes": config.split_dashes, "fold_late": config.merges is not None}
-
-
 def _tokenized(config: TranslationData, pairs: Text) -> Sides:
-    rules = word_rules(config)
+    rules = config.word_rules
     return {
         side: tokenize_all([pair[at] for pair in pairs], getattr(config, side), **rules)
         for at, side in enumerate(SIDES)
@@ -192,7 +188,11 @@ def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None
         if only not in (None, split):
             continue
         if "archive" in files:
-            sides = parallel.read_archive(files["archive"][0], config.source, config.target, split)
+            sides = [
+                pair
+                for archive in files["archive"]
+                for pair in parallel.read_archive(archive, config.source, config.target, split)
+            ]
         else:
             sources, targets = files[config.source], files[config.target]
             if len(sources) != len(targets):
@@ -265,7 +265,7 @@ def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str,
         for (side, limit), lines in zip(limits.items(), zip(*texts[split], strict=True), strict=True):
             # No token contains a space, so no more than this is needed.
             shortened = [" ".join(line.split()[: limit + 1]) for line in lines]
-            whole = tokenize_all(shortened, "en", **word_rules(config))
+            whole = tokenize_all(shortened, "en", **config.word_rules)
             words[split][side] = [line[:limit] for line in whole]
             more[split][f"{side}_truncated_share"] = float(np.mean([len(line) > limit for line in whole]))
     both = Vocabulary.build(chain(*words["train"].values()), config.min_frequency)
