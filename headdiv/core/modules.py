@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import ItemsView
 from typing import Any, TypeVar
 
 from torch import nn
@@ -18,28 +18,30 @@ def active_modules(model: nn.Module, kind: type[AnyModule] | tuple[type[AnyModul
     Where PEFT's ``modules_to_save`` keeps a module beside copies that adapters train, only the one that runs is among
     them: the active adapter's copy, or the module itself where no adapter is active or another layer shares it.
     """
-    return {name: module for name, module in _active(model, "", set()) if isinstance(module, kind)}
+    found, seen = {}, set()
+    to_visit: list[tuple[str, nn.Module]] = [("", model)]  # a stack: every step of a training walks through the model
+    while to_visit:
+        name, module = to_visit.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        if isinstance(module, kind):
+            found[name.removeprefix(".")] = module
+        for child_name, child in reversed(_running(module)):
+            if child is not None:
+                to_visit.append((f"{name}.{child_name}", child))
+    return found
 
 
-def _active(module: nn.Module, name: str, seen: set[nn.Module]) -> Iterator[tuple[str, nn.Module]]:
-    if module in seen:
-        return
-    seen.add(module)
-    yield name, module
-    for child_name, child in _running(module):
-        yield from _active(child, f"{name}.{child_name}" if name else child_name, seen)
-
-
-def _running(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _running(module: nn.Module) -> ItemsView[str, nn.Module | None] | list[tuple[str, nn.Module]]:
     """A module's children; of those that a wrapper of PEFT holds, the one that it runs."""
-    original, copies = (module._modules.get(name) for name in ("original_module", "modules_to_save"))
+    original, copies = module._modules.get("original_module"), module._modules.get("modules_to_save")
     if original is None or not isinstance(copies, nn.ModuleDict):
-        yield from module.named_children()
-        return
+        return module._modules.items()
     adapters = module.active_adapter  # one, or a list of at most one
     adapters = [] if module.disable_adapters else [adapters] if isinstance(adapters, str) else adapters
     running = ((f"modules_to_save.{adapter}", copies[adapter]) for adapter in adapters if adapter in copies)
-    yield next(running, ("original_module", original))
+    return [next(running, ("original_module", original))]
 
 
 def with_state(made: Made, memo: dict[int, Any]) -> Made:

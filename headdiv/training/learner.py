@@ -71,8 +71,7 @@ class Learner:
     ) -> None:
         self.model, self.loss, self.config = model, loss, config
         self.method_steps = MethodSteps(model, method, observe, seed)
-        self.own = self.method.own_parameters(model)
-        own = {id(parameter) for parameter in self.own}
+        own = {id(parameter) for parameter in self.method_steps.own}
         self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
         name, options = config.optimiser_options()
         self.optimiser = OPTIMISERS[name](self.parameters, lr=config.learning_rate, **options)
@@ -116,15 +115,15 @@ class Learner:
             gradient /= sum(counts)
         self.method_steps.freeze(progress)
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
-        norm = norm + nn.utils.get_total_norm([p.grad for p in self.own if p.grad is not None])
+        own = [parameter for parameter in self.method_steps.own if parameter.requires_grad]
+        norm = norm + nn.utils.get_total_norm([p.grad for p in own if p.grad is not None])
         # A GPU is waited for here, once per step, and nowhere else.
         *found, size = torch.cat([torch.stack(values).sum(0), norm[None]]).tolist()
         sums = _step_sums(len(batches), sum(counts), sum(tokens), *found)
         must_be_finite("loss", sums.loss, number)
         must_be_finite("loss that the method adds", sums.auxiliary, number)
         must_be_finite("norm of the gradient", size, number)
-        trained = [parameter for parameter in self.own if parameter.requires_grad]
-        if trained and all(parameter.grad is None for parameter in trained):
+        if own and all(parameter.grad is None for parameter in own):
             raise TrainingError(
                 "the method's parameters have no gradient; expected a loss that depends on all attention"
             )

@@ -37,6 +37,9 @@ class MethodSteps:
         observe: yields what the heads do with held-out batches, for methods that choose heads by that.
         seed: for what the method draws between epochs.
 
+    Attributes:
+        own: parameters that the method trains itself.
+
     Raises:
         TrainingError: the model has another method or no attention that the method is for, or ``observe`` is
             missing.
@@ -52,6 +55,7 @@ class MethodSteps:
         _refuse_another_method(model, method)
         self.model, self.method, self.seed = model, method or Method(), seed
         refuse_no_attention(self.method, model)
+        self.own = self.method.own_parameters(model)
         if self.method.options.observes_heads and observe is None:
             _nothing_to_observe()
         self.observe = observe or _nothing_to_observe
@@ -79,7 +83,7 @@ class MethodSteps:
 
     def update(self, progress: float) -> None:
         """Once per step, with all gradients in place, before the optimiser's step; without any, nothing is learnt."""
-        own = [parameter for parameter in self.method.own_parameters(self.model) if parameter.requires_grad]
+        own = [parameter for parameter in self.own if parameter.requires_grad]
         if all(parameter.grad is None for parameter in own or self.model.parameters()):
             forget_interrupted_step(self.model)
             return

@@ -10,7 +10,6 @@ import pytest
 import torch
 from examples import deacon
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from headdiv.core.errors import ConfigError
 from headdiv.methods import make_method
@@ -439,10 +438,3 @@ def test_a_method_of_one_projection_refuses_other_values_than_keys():
     module(x, x, x.transpose(0, 1).transpose(0, 1))
     with pytest.raises(ValueError, match="key and value must be the same tensor"):
         module(x, x, 2 * x)
-
-
-def test_a_pass_that_checkpointing_repeats_is_recorded_once():
-    attention, x = MultiheadAttention(16, 4, batch_first=True), torch.randn(2, 3, 16, requires_grad=True)
-    with record_heads(attention) as records:
-        checkpoint(lambda x: attention(x, x, x)[0], x, use_reentrant=False).sum().backward()
-    assert len(records) == 1
