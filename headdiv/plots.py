@@ -20,7 +20,7 @@ from torch import Tensor
 
 from headdiv.analysis.heads import Pruned
 from headdiv.analysis.masking import HeadChange
-from headdiv.analysis.similarity import BY_PAIR, Observed, compare_heads
+from headdiv.analysis.similarity import Observed, compare_heads
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.nn.records import HeadRecord
 
@@ -57,14 +57,9 @@ def head_map(frame: pd.DataFrame | pd.Series, measure: str | None = None, ax: Ax
         frame: of `ModelHeads.to_frame`, or another with module and head as its index; or one column of it.
         measure: which column; not needed where there is one.
         ax: to draw into.
-
-    Raises:
-        DataError: there is no such column.
     """
     if measure is None and frame.ndim > 1 and len(frame.columns) == 1:
         measure = frame.columns[0]
-    if frame.ndim > 1 and measure not in frame:
-        raise DataError(f"measure: found {measure!r}, expected one of {', '.join(frame.columns)}")
     column = frame if frame.ndim == 1 else frame[measure]
     rows = column.unstack().reindex(column.index.get_level_values(0).unique())
     modules, heads = rows.shape
@@ -99,10 +94,8 @@ def similarity_map(
         ax: to draw into.
 
     Raises:
-        DataError: there is no such module or measure, or records have no weights.
+        DataError: there is no such module, or records have no weights.
     """
-    if measure not in BY_PAIR:
-        raise DataError(f"measure: found {measure!r}, expected one of {', '.join(BY_PAIR)}")
     if isinstance(records, Tensor | np.ndarray):
         pairs = records
     else:

@@ -8,12 +8,9 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from headdiv.core.errors import ConfigError
 from headdiv.core.precision import full_precision
-from headdiv.nn.attention import AttentionModule
 from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.records import HeadModule
 from headdiv.nn.sizes import AttentionSpec
 
 Folded = TypeVar("Folded", bound=nn.Module)
@@ -25,16 +22,9 @@ def fold(model: Folded) -> Folded:
     """A copy in evaluation mode whose linear output stages are one layer each, like W^O in the plain Transformer.
 
     A stage is folded if its attribute ``affine`` is true: the module is then plain attention, number for number.
-    Other stages stay as they are. Call it outside `masked_heads`, or some masks would stay and others not.
-
-    Raises:
-        ConfigError: it is a transformers model, whose attention was not built by headdiv.
+    Other stages stay as they are, and so does the attention of transformers. Call it outside `masked_heads`, or some
+    masks would stay and others not.
     """
-    if any(isinstance(m, HeadModule) and not isinstance(m, AttentionModule) for m in model.modules()):
-        raise ConfigError(
-            f"{type(model).__name__}: its attention is that of transformers; expected a model whose attention headdiv "
-            "built (headdiv.MultiheadAttention, or a task's model)"
-        )
     folded = copy.deepcopy(model).eval()
     for module in folded.modules():
         if isinstance(module, MultiHeadAttention) and getattr(module.output, "affine", False):

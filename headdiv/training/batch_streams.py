@@ -53,18 +53,18 @@ class IterableBatchStream(BatchStream):
     def __init__(self, batches: Batches) -> None:
         self.source = batches if callable(batches) else lambda epoch: batches
         samplers = getattr(batches, "sampler", None), getattr(getattr(batches, "batch_sampler", None), "sampler", None)
-        found = [torch.default_generator, *(getattr(part, "generator", None) for part in (batches, *samplers))]
-        self.generators = list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
+        generators = [torch.default_generator, *(getattr(part, "generator", None) for part in (batches, *samplers))]
+        self.generators = list(dict.fromkeys(each for each in generators if isinstance(each, torch.Generator)))
         self.start: list[torch.Tensor] = []  # the generators' states when the epoch began
 
     def batches(self, epoch: int) -> int:
         """See `BatchStream`; raises TrainingError where the iterable has no length."""
         with torch.random.fork_rng(devices=[]):  # counting draws nothing
-            found = self.source(epoch)
+            iterable = self.source(epoch)
         try:
-            return len(found)
+            return len(iterable)
         except TypeError:
-            name = type(found).__name__
+            name = type(iterable).__name__
             raise TrainingError(f"batches: {name} has no length; expected a list or a DataLoader") from None
 
     def epoch(self, number: int) -> Iterator[Any]:

@@ -105,10 +105,10 @@ class Learner:
         progress = min((number - 1) / steps, 1.0)  # of more batches than were planned, the last are at the end
         batches, measured = [batch, *more], []
         self.model.zero_grad()
-        for at, one in enumerate(batches, start=1):
-            later = at < len(batches) and isinstance(self.forward, DistributedDataParallel)
-            with self.forward.no_sync() if later else contextlib.nullcontext():  # ranks meet once a step
-                measured.append(self.backward(one, progress, summed=bool(more)))
+        for index, each in enumerate(batches, start=1):
+            more_follow = index < len(batches) and isinstance(self.forward, DistributedDataParallel)
+            with self.forward.no_sync() if more_follow else contextlib.nullcontext():  # ranks meet once a step
+                measured.append(self.backward(each, progress, summed=bool(more)))
         counts, tokens, values = zip(*measured, strict=True)
         gradients = [p.grad for p in self.model.parameters() if more and p.grad is not None]
         for gradient in gradients:
@@ -118,8 +118,8 @@ class Learner:
         own = [parameter for parameter in self.method_steps.own if parameter.requires_grad]
         norm = norm + nn.utils.get_total_norm([p.grad for p in own if p.grad is not None])
         # A GPU is waited for here, once per step, and nowhere else.
-        *found, size = torch.cat([torch.stack(values).sum(0), norm[None]]).tolist()
-        sums = _step_sums(len(batches), sum(counts), sum(tokens), *found)
+        *totals, size = torch.cat([torch.stack(values).sum(0), norm[None]]).tolist()
+        sums = _step_sums(len(batches), sum(counts), sum(tokens), *totals)
         must_be_finite("loss", sums.loss, number)
         must_be_finite("loss that the method adds", sums.auxiliary, number)
         must_be_finite("norm of the gradient", size, number)
@@ -140,16 +140,15 @@ class Learner:
         half = self.config.precision == "bfloat16"
         precision = torch.autocast(self.device.type, torch.bfloat16) if half else contextlib.nullcontext()
         with precision, self.method_steps.records() as records:
-            found = self.loss(self.forward, batch)
-        losses = found
-        if isinstance(found, Tensor):  # the loss of each prediction, or a scalar: what was right is not known
-            total = found.sum()
-            losses = Losses(total, total.detach(), total.new_zeros(()), count=found.numel(), tokens=0)
+            losses = loss = self.loss(self.forward, batch)
+        if isinstance(loss, Tensor):  # of each prediction, or a scalar: what was right is not known
+            total = loss.sum()
+            losses = Losses(total, total.detach(), total.new_zeros(()), count=loss.numel(), tokens=0)
         must_be("loss", losses, Losses, "a function that returns a tensor, or Losses")
         count = int(distributed.total_numbers(losses.count)[0])
         if not count:
             raise TrainingError("a batch has no prediction; expected one at least, on one of the ranks")
-        if isinstance(found, Tensor) and not found.dim() and self.method.counts_predictions():
+        if isinstance(loss, Tensor) and not loss.dim() and self.method.counts_predictions():
             raise TrainingError(
                 "the loss is a scalar, and the method weighs a loss of its own by the number of predictions; "
                 "expected the loss of each prediction (reduction='none')"
@@ -163,13 +162,13 @@ class Learner:
         loss = losses.loss * (distributed.world() / count)
         loss = loss if added is None else loss + added
         (loss * count if summed else loss).backward()
-        own = losses.nll.new_zeros(()) if added is None else added
-        return count, losses.tokens, torch.stack([losses.loss, losses.nll, losses.correct, own]).detach()
+        auxiliary = losses.nll.new_zeros(()) if added is None else added
+        return count, losses.tokens, torch.stack([losses.loss, losses.nll, losses.correct, auxiliary]).detach()
 
 
-def _step_sums(batches: int, count: int, *own: float) -> StepSums:
+def _step_sums(batches: int, count: int, *sums: float) -> StepSums:
     """For the batches of a step, from this rank's tokens, loss, nll, correct and auxiliary loss."""
-    tokens, loss, nll, correct, auxiliary = distributed.total_numbers(*own)
+    tokens, loss, nll, correct, auxiliary = distributed.total_numbers(*sums)
     return StepSums(batches, count, int(tokens), loss, nll, int(correct), auxiliary / distributed.world())
 
 

@@ -136,8 +136,8 @@ def _refuse_another_method(model: nn.Module, method: Method | None) -> None:
         )
 
 
-def _same(one: Method, other: Method | None) -> bool:
-    return type(one) is type(other) and one.options == other.options
+def _same(method: Method, other: Method | None) -> bool:
+    return type(method) is type(other) and method.options == other.options
 
 
 def _changes_attention(method: Method) -> bool:

@@ -6,11 +6,9 @@ from examples import CONFIG, EXAMPLES, combined, deacon, some_pairs, trained_one
 from small_model import make_batch
 
 import headdiv
-from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.linear import Linear
 from headdiv.nn.records import attention_modules
-from headdiv.pretrained.texts import small_model
 
 LINEAR = [deacon("direct", gha_steps=5), deacon("average", 2, gha_steps=5), *EXAMPLES["mixing"], *EXAMPLES["rotation"]]
 LINEAR += [{"name": "head-scale", "normalisation": "batch", "gate": 0.3}]
@@ -45,13 +43,6 @@ def test_the_drop_in_folds_too():
     for _ in range(3):
         layer(x, x, x)  # running statistics
     torch.testing.assert_close(headdiv.fold(layer)(x, x, x)[0], layer.eval()(x, x, x)[0], rtol=1e-5, atol=1e-5)
-
-
-def test_attention_of_others_is_refused():
-    model = small_model("bert")
-    headdiv.insert(model, {"name": "mixing"})
-    with pytest.raises(ConfigError, match="BertForMaskedLM: its attention is that of transformers; expected"):
-        headdiv.fold(model)
 
 
 def test_folding_does_not_depend_on_autocast():

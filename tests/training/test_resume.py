@@ -4,6 +4,8 @@ Wherever it stopped, whatever is kept, whether the same Trainer goes on or a new
 does in between.
 """
 
+import functools
+
 import pytest
 import torch
 from surroundings import Power
@@ -65,6 +67,7 @@ METHODS = [
     {"name": "dynamic-rotation", "choice": "random", "swaps": 1, "kinds": ["encoder"]},
     {"name": "combined", "methods": [{"name": "mixing"}, {"name": "disagreement", "term": "output"}]},
 ]
+OPTIMISERS = {"SGD": {"momentum": 0.9}, "Adafactor": {}, "ASGD": {}}  # moments, rows and columns, numbers
 CASES = {
     "plain": {},
     **{options["name"]: {"options": options} for options in METHODS},
@@ -74,6 +77,8 @@ CASES = {
         "average": 2,
     },
     "accumulated": {"batches": shuffled, "accumulate": 3},
+    **{kind: {"batches": batches} for kind, batches in BATCHES.items()},
+    **{name: {"optimiser": {"name": name, **options}} for name, options in OPTIMISERS.items()},
 }
 PLACES = {  # which call fails, and whether before or after what it does
     "before a step": (Learner, "step", 3, "before"),
@@ -116,9 +121,15 @@ def must_be_the_same(trainer, whole):
         assert all(torch.equal(value, found[name]) for name, value in (expected or {}).items())
 
 
-def must_go_on(folder, case, place):
-    whole = made(None, **case)
-    whole.run()
+@functools.cache
+def uninterrupted(name):
+    trainer = made(None, **CASES[name])
+    trainer.run()
+    return trainer
+
+
+def must_go_on(folder, name, place):
+    case, whole = CASES[name], uninterrupted(name)
     for same in (True, False):
         tried = made(folder / str(same), **case)
         with pytest.MonkeyPatch.context() as patch:
@@ -152,18 +163,17 @@ PAIRS = [("plain", place) for place in PLACES] + [(case, at) for case, places in
 
 @pytest.mark.parametrize(("case", "place"), PAIRS)
 def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, place, case):
-    must_go_on(tmp_path, CASES[case], place)
+    must_go_on(tmp_path, case, place)
 
 
 @pytest.mark.parametrize("kind", BATCHES)
 def test_batches_of_every_kind_come_back(tmp_path, kind):
-    must_go_on(tmp_path, {"batches": BATCHES[kind]}, "within a step")
+    must_go_on(tmp_path, kind, "within a step")
 
 
-@pytest.mark.parametrize("name", ["SGD", "Adafactor", "ASGD"])  # moments, rows and columns, numbers
+@pytest.mark.parametrize("name", OPTIMISERS)
 def test_checkpoints_hold_the_state_of_any_optimiser(tmp_path, name):
-    optimiser = {"name": name} | ({"momentum": 0.9} if name == "SGD" else {})
-    must_go_on(tmp_path, {"optimiser": optimiser}, "before a step")
+    must_go_on(tmp_path, name, "before a step")
 
 
 def test_a_training_out_of_patience_goes_on_to_the_same_epoch(tmp_path):
