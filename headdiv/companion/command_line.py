@@ -172,7 +172,7 @@ def tune(experiment: str, profile: str, arm: str | None) -> None:
     from headdiv.companion.experiments.profiles import Runs
     from headdiv.companion.report.tuning import tuning_data
 
-    arms = [tuning.tune(each).arm for each in Runs(profile).arms_of(experiment, arm)]
+    arms = [tuning.tune(tuned).arm for tuned in Runs(profile).arms_of(experiment, arm)]
     (table,) = (data := tuning_data(profile, experiment)).tables.values()
     print_table(table[data.numbers["variant"].isin(arms)].to_dict("records"))
 

@@ -71,8 +71,8 @@ def profile_file(profile: str) -> Path:
     """
     if profile.endswith((".yaml", ".yml")):
         return Path(profile)
-    own = home() / "config"
-    return (own if own.is_dir() else shipped() / "config") / f"{profile}.yaml"
+    folder = home() / "config"
+    return (folder if folder.is_dir() else shipped() / "config") / f"{profile}.yaml"
 
 
 def shipped() -> Path:

@@ -33,7 +33,7 @@ dependencies:
 
 NEXT = """
 Next:
-  cd {folder}{own}
+  cd {folder}{run}
   headdiv demo            # two small models, about a minute
   snakemake reproduce-all # all five papers, small, minutes
   jupyter lab notebooks/  # begin with your_method.ipynb
@@ -42,8 +42,8 @@ Your own data: data/README.md; your own methods and all settings: config/README.
 
 def next_steps(folder: Path, profile: str | None = None) -> str:
     """What can be done in a project's folder, as commands for a shell; first with a profile of one's own, if any."""
-    own = f"\n  snakemake reproduce-all --config profile={profile}" if profile else ""
-    return NEXT.format(folder=shlex.quote(str(folder)), own=own)
+    run = f"\n  snakemake reproduce-all --config profile={profile}" if profile else ""
+    return NEXT.format(folder=shlex.quote(str(folder)), run=run)
 
 
 def write_project(folder: Path) -> list[Path]:

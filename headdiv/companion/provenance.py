@@ -27,7 +27,7 @@ def provenance(threads: int, device: torch.device) -> dict[str, Any]:
     return {
         "commit": commit(),
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {name: number for name in PACKAGES if (number := _version(name))},
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
         "cpu": processor(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),  # that torch's kernels use: AVX2, AVX512
@@ -61,8 +61,8 @@ def cpu_name() -> str:
 
 def processor() -> str:
     """The processor's name and generation: processors of one name may round differently."""
-    found = _cpuinfo()
-    generation = ", ".join(f"{key.split()[-1]} {found[key]}" for key in ("cpu family", "model") if key in found)
+    info = _cpuinfo()
+    generation = ", ".join(f"{key.split()[-1]} {info[key]}" for key in ("cpu family", "model") if key in info)
     return f"{cpu_name()} ({generation})" if generation else cpu_name()
 
 
@@ -89,10 +89,10 @@ def peak_memory_mib(device: torch.device) -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
-def other_load(seconds: float, own: int) -> float | None:
+def other_load(seconds: float, processors: int) -> float | None:
     """How many processes of others were busy, on average, over about the last seconds (at most 15 minutes): 0 or more.
 
-    ``seconds``: how long this process has worked, on ``own`` processors. None where the system does not say.
+    ``seconds``: how long this process has worked, on so many ``processors``. None where the system does not say.
     """
     try:
         averages = os.getloadavg()  # over 1, 5 and 15 minutes
@@ -100,7 +100,7 @@ def other_load(seconds: float, own: int) -> float | None:
         return None
     which = (seconds > 180) + (seconds > 600)
     seen = 1 - math.exp(-seconds / (60, 300, 900)[which])  # the averages decay: so much of them is of these seconds
-    return max(0.0, averages[which] - own * seen)
+    return max(0.0, averages[which] - processors * seen)
 
 
 @cache

@@ -145,8 +145,8 @@ class _Model:
 
     def squares(self) -> dict[str, tuple[float, int]]:
         """By variant: the sum of its squared residuals, and its number of seeds."""
-        found = (self.residuals**2).sum(axis=1).tolist(), self.there.sum(axis=1).tolist()
-        return dict(zip(self.lines, zip(*found, strict=True), strict=True))
+        sums = (self.residuals**2).sum(axis=1).tolist(), self.there.sum(axis=1).tolist()
+        return dict(zip(self.lines, zip(*sums, strict=True), strict=True))
 
     def estimate(self, weights: Sequence[Mapping[str, float]]) -> list[Difference]:
         """These contrasts with simultaneous intervals; NaN where the variants of one have no seed in common."""
@@ -160,12 +160,12 @@ class _Model:
         error, critical = np.full(len(C), math.nan), math.nan
         if self.freedom and usable.any():
             error = size * math.sqrt(float((self.residuals**2).sum()) / self.freedom)
-            own = size[usable]
-            critical = simultaneous_quantile(covariance[np.ix_(usable, usable)] / np.outer(own, own), self.freedom)
+            sizes = size[usable]
+            critical = simultaneous_quantile(covariance[np.ix_(usable, usable)] / np.outer(sizes, sizes), self.freedom)
         none = Difference(math.nan, math.nan, 0)
         return [
-            Difference(round(mean, 12), critical * one, count, one, self.freedom) if count else none
-            for mean, one, count in zip((C @ self.fitted).tolist(), error.tolist(), shared, strict=True)
+            Difference(round(mean, 12), critical * deviation, count, deviation, self.freedom) if count else none
+            for mean, deviation, count in zip((C @ self.fitted).tolist(), error.tolist(), shared, strict=True)
         ]
 
 

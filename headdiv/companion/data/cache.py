@@ -94,7 +94,7 @@ def locate(config: DataConfig) -> dict[str, Files]:
 
 
 def _paths(listed: str | list[str], key: str) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     for path in [listed] if isinstance(listed, str) else listed:
         pattern = os.path.expanduser(os.path.expandvars(path))
         if unset := re.search(r"\$\{?(\w+)", pattern):
@@ -107,8 +107,8 @@ def _paths(listed: str | list[str], key: str) -> list[Path]:
             raise DataError(f"{key}: {whole}: no such file")
         if isinstance(listed, str) and len(names) > 1:
             raise DataError(f"{key}: {whole}: found {len(names)} files, expected one: {', '.join(names)}")
-        found += [paths.home() / name for name in names]
-    return found
+        files += [paths.home() / name for name in names]
+    return files
 
 
 def _refuse_shared_files(config: DataConfig) -> None:

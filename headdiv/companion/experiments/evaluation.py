@@ -131,14 +131,14 @@ def best_scores(run: Run, best: Run, scores: Mapping[str, Score]) -> dict[str, S
     """
     task, epoch = run.task, best.point["epoch"]
     names = (task.test_score_name, *task.also_compared)
-    found = {name: scores[name] for name in names} if best is run else task.compared_scores(best)
+    compared = {name: scores[name] for name in names} if best is run else task.compared_scores(best)
     what = f"epoch {epoch} of {len(run.record['curve'])}, that of the lowest validation loss"
     return {
         "validation_nll_best": score(
             best.point["validation_nll"], task.unit, f"without label smoothing and dropout, after {what}"
         ),
         "best_epoch": score(epoch, "epochs", "with the lowest validation loss, the first of equal ones"),
-        **named(found, BEST, f"parameters of {what}"),
+        **named(compared, BEST, f"parameters of {what}"),
     }
 
 
@@ -146,8 +146,8 @@ def average_scores(average: Run) -> dict[str, Score]:
     """The validation loss, and what `Task.compared_scores` gives, of the mean of the last epochs' parameters."""
     task, (first, last) = average.task, average.record["averaged_epochs"]
     loss = score(held_out_loss(average, "valid")["nll"], task.unit, "without label smoothing and dropout")
-    found = {"validation_nll": loss, **task.compared_scores(average)}
-    return named(found, AVERAGE, f"mean of the parameters of epochs {first} to {last}")
+    averaged = {"validation_nll": loss, **task.compared_scores(average)}
+    return named(averaged, AVERAGE, f"mean of the parameters of epochs {first} to {last}")
 
 
 def named(scores: Mapping[str, Score], suffix: str, what: str) -> dict[str, Score]:

@@ -129,7 +129,7 @@ def importance_record(run: Run, steps: int) -> dict[str, Any]:
         **run.identity(),
         "modules": heads_of(run.model),
         "loss": score(curve[0].loss, run.task.unit, "validation split, without label smoothing and dropout"),
-        "heads": [each._asdict() for each in heads],
+        "heads": [change._asdict() for change in heads],
         "order": [list(head) for head in order],
         "curve": [point._asdict() for point in curve],
         "seconds": time.perf_counter() - began,

@@ -72,8 +72,8 @@ class Tune(Settings):
         if seeds and (len(seeds) != len(self.rungs) or seeds[-1] != len(self.seeds) or sorted(seeds) != seeds):
             expected = f"a number for each rung that does not fall, the last of them the {len(self.seeds)} seeds"
             raise ValueError(f"seeds_per_rung: expected {expected}, found {seeds}")
-        for arm, own in self.arms.items():
-            if (count := len(self.settings) + len(own)) < self.keep[0]:
+        for arm, settings in self.arms.items():
+            if (count := len(self.settings) + len(settings)) < self.keep[0]:
                 raise ValueError(f"keep: {self.keep[0]} settings are to survive, and {arm} has {count}")
         return self
 

@@ -118,39 +118,39 @@ def work_of(run: RunResult) -> float:
 
 
 def difference(
-    one: dict[str, Any], other: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
+    mine: dict[str, Any], theirs: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
 ) -> str | None:
     """The first difference of two configurations in words: "train.epochs is 10, but 30"; None where there is none.
 
     ``sections`` and ``free`` are as for `headdiv.companion.tasks.run_config.first_difference`.
     """
-    if (key := first_difference(other, one, sections, free)) is None:
+    if (key := first_difference(theirs, mine, sections, free)) is None:
         return None
     section, _, name = key.partition(".")
-    values = (repr(config[section].get(name, "left at its default")) for config in (one, other))
+    values = (repr(config[section].get(name, "left at its default")) for config in (mine, theirs))
     return f"{key} is {', but '.join(values)}"
 
 
-def corpus_difference(one: DataStatistics, other: DataStatistics) -> str | None:
+def corpus_difference(corpus: DataStatistics, other: DataStatistics) -> str | None:
     """The first statistic by which two corpora differ, in words; None where there is none.
 
     A key that only one has came later than the other. The last digits of a mean are the machine's. What was drawn of a
     stream is the run's and not the corpus's.
     """
-    mine, its = (corpus.model_dump(exclude={"stream"}, exclude_unset=True) for corpus in (one, other))
-    for key in (key for key in mine if key in its):
-        pairs = {key: (mine[key], its[key])}
+    mine, theirs = (data.model_dump(exclude={"stream"}, exclude_unset=True) for data in (corpus, other))
+    for key in (key for key in mine if key in theirs):
+        pairs = {key: (mine[key], theirs[key])}
         if key in ("train", "valid", "test"):
-            pairs = {f"{key}.{name}": (mine[key][name], its[key][name]) for name in mine[key] if name in its[key]}
+            pairs = {f"{key}.{name}": (mine[key][name], theirs[key][name]) for name in mine[key] if name in theirs[key]}
         for name, (left, right) in pairs.items():
             if left != right and not (isinstance(left, float) and math.isclose(left, right)):
                 return f"data.{name} is {left!r}, but {right!r}"
     return None
 
 
-def code_difference(one: RunResult, other: RunResult) -> str | None:
+def code_difference(run: RunResult, other: RunResult) -> str | None:
     """That two runs of a method of one's own were trained with other code, in words; None where they were not."""
-    codes = one.provenance.method_code, other.provenance.method_code
+    codes = run.provenance.method_code, other.provenance.method_code
     if None in codes or codes[0] == codes[1]:
         return None
     return f"provenance.method_code is {codes[0]!r}, but {codes[1]!r}"

@@ -219,7 +219,10 @@ def _choose(arm: Arm) -> Choice:
     tried = [
         Tried(
             setting=setting,
-            curves={each.seed: each.losses(fell_out.get(number, arm.tune.rungs[-1])) for each in trainings[number]},
+            curves={
+                training.seed: training.losses(fell_out.get(number, arm.tune.rungs[-1]))
+                for training in trainings[number]
+            },
             losses=[None if math.isinf(loss) else loss for loss in losses[number]],
             fell_out=fell_out.get(number),
         )

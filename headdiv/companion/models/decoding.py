@@ -217,8 +217,8 @@ def _translate_batch(
     memory = model.encode(torch.from_numpy(words.astype(np.int64)).to(device), layout)
     limits = (rows.lengths * config.max_length_factor + config.max_length_offset).long().clamp(max=MAX_POSITIONS)
     decoder = CachedDecoder(model, memory, rows, config.beam, int(limits.max()), output)
-    found = beam_search(decoder, limits, config.beam, config.length_penalty)
+    searched = beam_search(decoder, limits, config.beam, config.length_penalty)
     outputs: list[list[int]] = [[] for _ in sources]
-    for number, output in zip(order, found, strict=True):
+    for number, output in zip(order, searched, strict=True):
         outputs[number] = output
     return outputs

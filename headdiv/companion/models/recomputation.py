@@ -35,9 +35,9 @@ def _forgetting(module: nn.Module, recorders: dict[HeadModule, tuple[Recorder, .
     for part, state in kept.items():
         buffers = {name: buffer if buffer is None else buffer.clone() for name, buffer in state["_buffers"].items()}
         part.__dict__ = state | {"_buffers": buffers}
-    for part, each in recorders.items():
-        part.recorders = tuple(Recorder(recorder.weights, []) for recorder in each)
-        part.gave_weights = any(recorder.weights for recorder in each)
+    for part, earlier in recorders.items():
+        part.recorders = tuple(Recorder(recorder.weights, []) for recorder in earlier)
+        part.gave_weights = any(recorder.weights for recorder in earlier)
     try:
         yield
     finally:

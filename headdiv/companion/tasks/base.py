@@ -15,10 +15,9 @@ To add a task, write one file with a class after `Task` here, and enter it in ``
 
 from __future__ import annotations
 
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -245,11 +244,6 @@ class Task(ABC):
         """Those of ``test_score_name`` and ``also_compared``; outputs are kept in the run's folder."""
         scores = self.scores(run)
         return {name: scores[name] for name in (self.test_score_name, *self.also_compared)}
-
-    def test_score(self, run: Run) -> Score:
-        """The score on the test set that masked heads are judged by, of a new search of which nothing is kept."""
-        with tempfile.TemporaryDirectory() as folder:
-            return self.compared_scores(replace(run, folder=Path(folder)))[self.test_score_name]
 
     def reference_scores(self, data: Any, corpus: Any) -> dict[str, Score]:
         """Scores of the test set's references themselves, which bound what the outputs' can be."""

@@ -71,15 +71,15 @@ def text_scores(lines: Sequence[str], references: Sequence[str], lowercase: bool
         raise DataError(f"BLEU: found {len(lines)} translations and {len(references)} references, expected as many")
     texts = [scored_text(lines), [scored_references(references)]]
     bleu, chrf = sacrebleu.BLEU(lowercase=lowercase), sacrebleu.CHRF(lowercase=lowercase)
-    found, characters = bleu.corpus_score(*texts), chrf.corpus_score(*texts)
+    result, characters = bleu.corpus_score(*texts), chrf.corpus_score(*texts)
     written = f"; {UNKNOWN_WORD} as {UNKNOWN_MARK}"
     of_bleu = f"of BLEU, {bleu.get_signature()}{written}"
     return {
-        "bleu": score(found.score, "0 to 100", f"{bleu.get_signature()}{written}"),
+        "bleu": score(result.score, "0 to 100", f"{bleu.get_signature()}{written}"),
         "chrf": score(characters.score, "0 to 100", f"{chrf.get_signature()}{written}"),
-        "length_ratio": score(found.ratio, "ratio", f"{of_bleu}: outputs over references"),
-        "brevity_penalty": score(found.bp, "0 to 1", of_bleu),
-    } | unknown_scores(lines, found.sys_len, "the outputs' tokens, as BLEU counts them")
+        "length_ratio": score(result.ratio, "ratio", f"{of_bleu}: outputs over references"),
+        "brevity_penalty": score(result.bp, "0 to 1", of_bleu),
+    } | unknown_scores(lines, result.sys_len, "the outputs' tokens, as BLEU counts them")
 
 
 def round_trip(joined: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
@@ -181,8 +181,8 @@ def token_bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequenc
     from torchtext.data.metrics import bleu_score
 
     sides = hypotheses, references
-    found, expected = ([[word.replace(" ", "\0") for word in words] for words in side] for side in sides)
-    return 100 * float(bleu_score(found, [[words] for words in expected]))
+    outputs, expected = ([[word.replace(" ", "\0") for word in words] for words in side] for side in sides)
+    return 100 * float(bleu_score(outputs, [[words] for words in expected]))
 
 
 @lru_cache(maxsize=1)  # all seeds of an experiment have one test set

@@ -139,7 +139,7 @@ class MaskedLanguageModelling(StreamTask):
         return pd.DataFrame(rows, columns=["text", "masked", "likeliest"])
 
 
-def _measures(found: dict[str, float], run: Run, split: str, prefix: str) -> dict[str, Score]:
+def _measures(measured: dict[str, float], run: Run, split: str, prefix: str) -> dict[str, Score]:
     data, counts = run.config.data, run.corpus.statistics[split]
     chosen, hidden, random = (f"{100 * s:g} %" for s in (data.mask_share, data.blank_share, data.random_share))
     what = (
@@ -147,8 +147,8 @@ def _measures(found: dict[str, float], run: Run, split: str, prefix: str) -> dic
         f"document ends never; of these {hidden} read as a blank, {random} as a random token; one choice for all runs"
     )
     return {
-        f"{prefix}perplexity": score(perplexity(found["nll"]), "", f"exp(nats/masked token); {what}"),
-        f"{prefix}masked_accuracy": score(found["accuracy"], "%", f"masked tokens that are the likeliest; {what}"),
+        f"{prefix}perplexity": score(perplexity(measured["nll"]), "", f"exp(nats/masked token); {what}"),
+        f"{prefix}masked_accuracy": score(measured["accuracy"], "%", f"masked tokens that are the likeliest; {what}"),
     }
 
 

@@ -220,7 +220,7 @@ def predict(
     """Question id -> answer: the text between the likeliest first and last word, as it stands in the passage."""
     model.eval()
     plan = batch_numbers(split.pairs.sizes("target"), QuestionAnswering.evaluation_tokens, seed=None)
-    found: dict[str, str] = {}
+    answers: dict[str, str] = {}
     with progress.bar(len(plan), "answering") as advance:
         for numbers in plan:
             batch = make_qa_batch(split, numbers).to(device)
@@ -228,6 +228,6 @@ def predict(
             spans = best_span(log_p, config.max_answer_words).cpu().numpy()
             for number, (first, last) in zip(batch.numbers.tolist(), spans, strict=True):
                 question, offsets = split.questions[number], split.offsets[number]
-                found[question.id] = question.context[int(offsets[first, 0]) : int(offsets[last, 1])]
+                answers[question.id] = question.context[int(offsets[first, 0]) : int(offsets[last, 1])]
             advance("")
-    return {question.id: found[question.id] for question in split.questions}
+    return {question.id: answers[question.id] for question in split.questions}

@@ -55,7 +55,7 @@ def rouge(predictions: Sequence[str], references: Sequence[str]) -> dict[str, Sc
     scorer = RougeScorer(list(VARIANTS), use_stemmer=True)
     scored = [scorer.score(reference, text) for text, reference in zip(predictions, references, strict=True)]
     return {
-        name: score(100 * fsum(each[name].fmeasure for each in scored) / len(scored), UNIT, _signature(name))
+        name: score(100 * fsum(scores[name].fmeasure for scores in scored) / len(scored), UNIT, _signature(name))
         for name in VARIANTS
     }
 

@@ -93,7 +93,7 @@ def code_of_methods(config: RunConfig) -> list[str]:
 
 
 def first_difference(
-    one: dict[str, Any], other: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
+    config: dict[str, Any], other: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
 ) -> str | None:
     """The first key ("train.epochs") with which two stored configurations ask for different results.
 
@@ -101,16 +101,16 @@ def first_difference(
     later than the other, unless its default is not stored (`hash_neutral`): then it has another value.
 
     Args:
-        one: a run's configuration as its metrics keep it.
+        config: a run's configuration as its metrics keep it.
         other: another's.
         sections: those that are compared: "data", "model", "method", "train", "decode".
         free: keys ("train.learning_rate") that may differ.
     """
     for section in sections:
-        mine, its = one.get(section, {}), other.get(section, {})
-        for key in mine | its:
-            counts = (key in mine and key in its) or _left_out_by_default(section, key, mine)
-            differs = counts and key not in OF_NO_EFFECT and mine.get(key) != its.get(key)
+        mine, theirs = config.get(section, {}), other.get(section, {})
+        for key in mine | theirs:
+            counts = (key in mine and key in theirs) or _left_out_by_default(section, key, mine)
+            differs = counts and key not in OF_NO_EFFECT and mine.get(key) != theirs.get(key)
             if differs and f"{section}.{key}" not in free:
                 return f"{section}.{key}"
     return None

@@ -86,15 +86,15 @@ def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, An
     sample = [text for _, text in islice(documents, config.tokenizer_documents)]
     if not sample:
         raise DataError(f"{', '.join(map(str, files['train']))}: found no document, expected at least one")
-    own = cache.tokenizer_file(config)
-    if own is None:
+    tokenizer = cache.tokenizer_file(config)
+    if tokenizer is None:
         write_text(folder / "tokenizer.json", train_bpe(sample, config.vocabulary_size))
     else:
-        write_json(folder / "tokenizer.json", read_json(own))
-    bpe = load_bpe(own or folder / "tokenizer.json")  # a mistake is named by the user's own path
+        write_json(folder / "tokenizer.json", read_json(tokenizer))
+    bpe = load_bpe(tokenizer or folder / "tokenizer.json")  # a mistake is named by the user's own path
     if bpe.size != config.vocabulary_size:
         raise DataError(
-            f"{own}: the encoding has {bpe.size} entries, but data.vocabulary_size says {config.vocabulary_size}"
+            f"{tokenizer}: the encoding has {bpe.size} entries, but data.vocabulary_size says {config.vocabulary_size}"
         )
     seen = np.concatenate([[bpe.end, *ids] for ids in bpe.encode_batch(sample)])
     statistics: dict[str, Any] = {

@@ -145,7 +145,7 @@ class _Prepared:
     def arrays(self, vocabulary: Vocabulary) -> dict[str, np.ndarray]:
         """As they are stored; passages once each."""
         number = {text: i for i, text in enumerate(self.passages)}
-        offsets = [np.stack([each.starts, each.ends], axis=1)[: self.limit] for each in self.tokens.values()]
+        offsets = [np.stack([tokens.starts, tokens.ends], axis=1)[: self.limit] for tokens in self.tokens.values()]
         arrays = {"answers": self.answers, "offsets": np.concatenate(offsets)}
         arrays["which"] = np.array([number[question.context] for question in self.questions], dtype=np.int32)
         for name, texts in (("contexts", self.passages.values()), ("questions", self.asked)):
@@ -159,7 +159,7 @@ class _Prepared:
             "passages": len(self.passages),
             **word_statistics("source", arrays["questions"]),
             **word_statistics("target", arrays["contexts"]),
-            "target_truncated_share": float(np.mean([len(each.words) > self.limit for each in self.tokens.values()])),
+            "target_truncated_share": float(np.mean([len(t.words) > self.limit for t in self.tokens.values()])),
             "answers_cut_off": int((self.answers[:, 0] == SKIP).sum()),
             "answers_not_on_word_borders": self.exact.count(False),
         }

@@ -326,7 +326,7 @@ def whole_word_statistics(
     """Words of a side before they are split, and the share of those with a piece that has no index (0 to 1)."""
     counts = Counter(chain.from_iterable(sentences))
     pieces = encoding.encode_all([[word] for word in counts])
-    unknown = [(vocabulary.encode(found) == UNKNOWN).any() for found in pieces]
+    unknown = [(vocabulary.encode(of_word) == UNKNOWN).any() for of_word in pieces]
     share = float(np.average(unknown, weights=list(counts.values())))
     return {f"{side}_whole_words": counts.total(), f"{side}_unknown_word_share": share}
 

@@ -33,7 +33,7 @@ class Bpe:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without special tokens."""
-        return [found.ids for found in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+        return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; ``end`` becomes ``<|endoftext|>``, and ids cut inside a character U+FFFD.
@@ -62,10 +62,10 @@ def train_bpe(texts: Iterable[str], vocabulary_size: int) -> str:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    found = tokenizer.get_vocab_size()
-    if found != vocabulary_size:
+    entries = tokenizer.get_vocab_size()
+    if entries != vocabulary_size:
         raise DataError(
-            f"data.vocabulary_size: {vocabulary_size:,} asked for, but the training text yields {found:,} entries; "
+            f"data.vocabulary_size: {vocabulary_size:,} asked for, but the training text yields {entries:,} entries; "
             "give more text or ask for fewer"
         )
     return tokenizer.to_str()

@@ -41,7 +41,7 @@ class Subwords:
         """
         words = list(dict.fromkeys(word for sentence in sentences for word in sentence))
         encoded = self._tokenizer.encode_batch_fast(words)
-        pieces = {word: self._pieces(found.ids) for word, found in zip(words, encoded, strict=True)}
+        pieces = {word: self._pieces(encoding.ids) for word, encoding in zip(words, encoded, strict=True)}
         return [[piece for word in sentence for piece in pieces[word]] for sentence in sentences]
 
     def encode(self, words: Sequence[str]) -> list[str]:
@@ -84,9 +84,9 @@ def train(sentences: Iterable[Sequence[str]], merges: int) -> Subwords:
         show_progress=False,
     )
     tokenizer.train_from_iterator(map(" ".join, words), trainer)
-    found = json.loads(tokenizer.to_str())["model"]["merges"]
+    learnt = json.loads(tokenizer.to_str())["model"]["merges"]
     # Two merges may make the same symbol, which is one entry only: there can be more merges than entries.
-    return Subwords(characters, [(left, right) for left, right in found[:merges]])
+    return Subwords(characters, [(left, right) for left, right in learnt[:merges]])
 
 
 def join(pieces: Iterable[str]) -> list[str]:

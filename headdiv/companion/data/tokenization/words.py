@@ -59,8 +59,8 @@ def tokenize(
         DataError: spaCy does not know the language. (Moses rules then are those of English.)
     """
     if tokenizer == "spacy":
-        found = [word.text for word in _spacy(language)(line.strip())]
-        return [word.lower() for word in found] if lowercase else found
+        spacy_words = [word.text for word in _spacy(language)(line.strip())]
+        return [word.lower() for word in spacy_words] if lowercase else spacy_words
     if tokenizer == "lossless":
         text = line.strip().replace(" ", SPACE)
         return _WORD.findall(f"{SPACE}{text.lower() if lowercase else text}") if text else []

@@ -210,15 +210,15 @@ def askable(context: Sequence[Sentence]) -> list[tuple[str, NounPhrase]]:
     others = [clause for sentence in context for clause in (sentence.other, sentence.main.that)]
     others += [phrase.relative for main in mains for phrase in (main.subject, main.object) if phrase]
     verbs = [clause.verb for clause in [*mains, *others] if clause]
-    found = []
+    asked = []
     for main in mains:
         phrases = [phrase for phrase in (main.subject, main.object) if phrase]
         bad = main.negative or any(phrase.noun.kind == "pronoun" or phrase.relative for phrase in phrases)
         if not bad and (main.object or main.predicate) and verbs.count(main.verb) == 1:
             bare = replace(main, time="", front=False, place=None)
             roles = ("subject", "object")[: len(phrases)]
-            found += [(grammar.english_question(bare, role), getattr(main, role)) for role in roles]
-    return found
+            asked += [(grammar.english_question(bare, role), getattr(main, role)) for role in roles]
+    return asked
 
 
 def _gold(context: str, answer: NounPhrase) -> tuple[Answer, ...]:
@@ -281,10 +281,10 @@ def _document(kind: str, draw: Draw) -> str:
             functions = []
             for _ in range(draw.pick((2, 3, 4))):
                 verb = draw.pick([verb for verb in lexicon()["verbs"] if verb.object])
-                one, other = draw.noun(verb.subject).english[0], draw.noun(verb.object).english[0]
-                test = f"if {other}.{draw.pick(('old', 'big', 'small'))}:"
-                call = f"{one}.{verb.english[0]}({other})"
-                functions.append(f"def {verb.english[0]}({one}, {other}):\n    {test}\n        return {call}\n")
+                subject, object = draw.noun(verb.subject).english[0], draw.noun(verb.object).english[0]
+                test = f"if {object}.{draw.pick(('old', 'big', 'small'))}:"
+                call = f"{subject}.{verb.english[0]}({object})"
+                functions.append(f"def {verb.english[0]}({subject}, {object}):\n    {test}\n        return {call}\n")
             return "\n\n".join(functions)
         case "RedPajamaArXiv":  # true sums
             parts = [rf"\section{{{nouns[0].english[1].capitalize()}}}"]

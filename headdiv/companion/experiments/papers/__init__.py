@@ -44,12 +44,6 @@ class Column(Settings):
     digits: int = Field(ge=0, description="decimals that the paper prints")
     where: str = Field("", description="a score without which runs do not have this column")
 
-    @property
-    def quantity(self) -> str:
-        """The unit; of a column without one, what its label ends in: "Training BLEU" -> "BLEU"."""
-        last = self.label.split()[-1]
-        return self.unit or (last if last.isupper() else last.lower())
-
 
 class PaperSizes(Settings):
     """The model that a paper's parameter counts belong to."""
