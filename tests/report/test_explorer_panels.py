@@ -158,6 +158,7 @@ def controls(finished, monkeypatch):
     shown = []
     monkeypatch.setattr(progress, "interactive", lambda: True)
     monkeypatch.setattr(explorer, "display", shown.append)
+    monkeypatch.setattr(explorer, "_picture", lambda figure: figure)
     assert explore("tiny", text=SOURCE, place="decoder 1") is None
     (box,) = (item for item in shown if isinstance(item, ipywidgets.HBox))
     left, right = box.children

@@ -8,7 +8,7 @@ import html
 import io
 from collections.abc import Sequence
 
-from IPython.display import Markdown, display
+from IPython.display import Image, Markdown, display
 from matplotlib.figure import Figure
 from matplotlib.image import imsave
 
@@ -115,7 +115,8 @@ def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure:
         heads.options = range(1, max(counts.values()) + 1)
         heads.value = min(head, len(heads.options))
         texts = model.task.example_texts(model, EXAMPLES)
-        example.options = [("of your own", None), *((shortened(found[0]), found) for found in texts)]
+        example.options = [("of your own", None), *((shortened(each[0]), each) for each in texts)]
+        example.value = next((each for each in texts if each[0] == typed.value), None)
 
     def take(change: dict[str, object]) -> None:
         if change["new"]:
@@ -128,7 +129,7 @@ def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure:
                 asked = typed.value, second.value, place.value, heads.value
                 labels = dict.fromkeys(label for label in (run.value, beside.value) if label)
                 shown = [_nearest_view(loaded(label), *asked) for label in labels]
-                display(draw_views(shown, similar.value))
+                display(_picture(draw_views(shown, similar.value)))
             except HeaddivError as error:
                 display(Markdown(str(error)))
                 return
@@ -147,6 +148,13 @@ def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure:
     left = widgets.VBox(column, layout=widgets.Layout(width="260px", min_width="260px"))
     display(widgets.HBox([left, widgets.VBox([heads, panels])]))
     draw()
+
+
+def _picture(figure: Figure) -> Image:
+    """With twice the dots that it is shown with, so that a narrow window, which makes it smaller, leaves it legible."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=2 * figure.dpi, facecolor="white")
+    return Image(file.getvalue(), format="png", width=round(figure.get_figwidth() * figure.dpi), alt="the four panels")
 
 
 def _nearest_view(run: Run, text: str, other: str, place: str, head: int) -> View:
