@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
@@ -16,9 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import Field
 
 from headdiv.companion.analysis.comparison import Difference, uneven
-from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask
-from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report import plotting
 from headdiv.companion.report.families import (
     CHANGES,
@@ -37,7 +35,6 @@ from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed, plural, signed, with_unit
 from headdiv.companion.report.groups import (
     Groups,
-    all_quiet,
     chosen,
     failed_trainings,
     judged_with,
@@ -47,7 +44,7 @@ from headdiv.companion.report.groups import (
     title,
 )
 from headdiv.companion.report.looks import looks_of
-from headdiv.companion.report.plotting import GREY, SMALL, VERDICT_LOOKS
+from headdiv.companion.report.plotting import SMALL, VERDICT_LOOKS
 from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_JUDGED, NOT_YET, verdict
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import NotStoredError
@@ -115,7 +112,6 @@ class DifferencesOptions(Settings):
     """What is compared."""
 
     scores: list[str] = Field(default_factory=list, description="those of the table where left out")
-    costs: bool = Field(False, description="parameters and times beside them")
 
 
 @figure_kind("differences", Options=DifferencesOptions)
@@ -131,7 +127,6 @@ def draw_pairs(
     groups: Groups,
     name: str,
     scores: Sequence[str] = (),
-    costs: bool = False,
     baseline: str = BASELINE,
 ) -> Figure:
     """Every row against the baseline, and below it what one change does to two rows: a panel for each score.
@@ -145,7 +140,6 @@ def draw_pairs(
         groups: the runs that are shown.
         name: what errors call the figure.
         scores: those of the paper's table where left out.
-        costs: whether parameters, and times where nothing else kept the machine busy, stand beside them.
         baseline: the variant that the others are compared with.
 
     Raises:
@@ -178,14 +172,12 @@ def draw_pairs(
     if judge := lines.get(LOWEST_LOSS):
         rows.sort(key=lambda pair: (verdict(judge[pair].difference) == NOT_JUDGED, judge[pair].difference.mean))
     parts = [part for part in (rows, changes) if part]
-    beside = 1 + all_quiet(groups) if costs and rows else 0
     heights = [len(part) + 1.8 for part in parts]
     drawn, axes = plotting.new_figure(
-        WIDTH, 0.3 * sum(heights) + 1.2, len(parts), len(panels) + beside, sharex="col", sharey="row",
-        height_ratios=heights, width_ratios=[2.2] * len(panels) + [1.1] * beside,
-    )  # fmt: skip
+        WIDTH, 0.3 * sum(heights) + 1.2, len(parts), len(panels), sharex="col", sharey="row", height_ratios=heights
+    )
     waiting, verdicts = not_judged_yet(profile, experiment, groups), []
-    for (score, panel), column in zip(panels.items(), axes.T, strict=False):
+    for (score, panel), column in zip(panels.items(), axes.T, strict=True):
         margin, numbers = MARGINS.get(score), len(panels) <= FEW
         column[0].set_xlim(*_limits(list(lines[score].values()), margin or 0.0, numbers))
         for ax, part in zip(column, parts, strict=True):
@@ -209,10 +201,6 @@ def draw_pairs(
             base = means_of({baseline: groups[baseline]}, score)[baseline]
             label += f"\nthe {whose}'s: {as_printed(base.mean, panel.digits, base.half)}"
         column[-1].set_xlabel(label, fontsize=SMALL)
-    if beside:
-        _draw_costs(axes[0, len(panels) :], groups, [pair.variant for pair in rows], groups[baseline])
-        for ax in axes[1:, len(panels) :].flat:
-            ax.set_visible(False)
     handles = [Line2D([], [], color="0.2", marker="o", ms=2.5, mew=0, ls="none", label="a seed")]
     handles += plotting.verdict_handles(verdicts)
     if any(line.paper for of_score in lines.values() for line in of_score.values()):
@@ -266,29 +254,6 @@ def _mark_line(ax: Axes, y: int, line: Line, color: str) -> None:
     ):
         if is_cut:
             ax.plot([at], [y], marker, color=color, ms=5, mew=0, clip_on=False)
-
-
-def _draw_costs(axes: Iterable[Axes], groups: Groups, variants: Sequence[str], base: Sequence[RunResult]) -> None:
-    """Parameters in percent of the Transformer's, and the time of training as a multiple of that of the same seed."""
-    sizes, *times = axes
-    shares = [100 * groups[variant][0].parameters / base[0].parameters for variant in variants]
-    sizes.plot(shares, range(len(variants)), "o", color=GREY, ms=4.5)
-    sizes.update_datalim([(95, 0), (105, 0)])  # of nearly equal sizes ticks would have five digits
-    sizes.autoscale_view()
-    sizes.set_xlabel("parameters\n(% of its)", fontsize=SMALL)
-    seconds = {run.seed: run.cost.training_seconds for run in base}
-    for ax in times:
-        for y, variant in enumerate(variants):
-            runs = [run for run in groups[variant] if run.seed in seconds]
-            ratios = [run.cost.training_seconds / seconds[run.seed] for run in runs]
-            plotting.add_interval(ax, y, interval(ratios), color=GREY)
-        ax.set_xlabel("training time\n(× its)", fontsize=SMALL)
-    for ax in (sizes, *times):
-        ax.axvline(100 if ax is sizes else 1, color="0.6", lw=0.8, zorder=0)
-        ax.tick_params(axis="y", length=0)
-        ax.tick_params(labelsize=SMALL, labelbottom=True)
-        ax.xaxis.set_major_locator(MaxNLocator(3))
-        plotting.add_grid(ax, "x")
 
 
 # ---- methods at several levels of a factor

@@ -16,7 +16,7 @@ from headdiv.analysis.masking import heads_of
 from headdiv.companion.commands import run_command
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.shipped import PROFILE
-from headdiv.companion.report.explorer_panels import WEIGHTS, draw_views
+from headdiv.companion.report.explorer_panels import SIZE, WEIGHTS, draw_views
 from headdiv.companion.report.explorer_view import MEASURES, View, available_runs, load, view_of
 from headdiv.companion.report.formats import shortened
 from headdiv.companion.report.groups import place_name
@@ -102,7 +102,8 @@ def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure:
     place = control(widgets.Dropdown, "attention", options=[view.place], value=view.place)
     similar = control(widgets.Dropdown, "similarity", options=[(kind.label, name) for name, kind in MEASURES.items()])
     similar.value = measure
-    notes, style, panels = widgets.HTML(), widgets.HTML(), widgets.Output()
+    notes, style = widgets.HTML(), widgets.HTML()
+    panels = widgets.Output(layout=widgets.Layout(max_width=f"{SIZE[0]}in"))
     heads = widgets.ToggleButtons(options=range(1, view.head + 1), value=view.head)
     heads.add_class("headdiv-heads")
 
@@ -151,10 +152,10 @@ def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure:
 
 
 def _picture(figure: Figure) -> Image:
-    """With twice the dots that it is shown with, so that a narrow window, which makes it smaller, leaves it legible."""
+    """With twice its dots, so that it stays legible where a narrow window makes it smaller."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=2 * figure.dpi, facecolor="white")
-    return Image(file.getvalue(), format="png", width=round(figure.get_figwidth() * figure.dpi), alt="the four panels")
+    return Image(file.getvalue(), format="png", alt="the four panels")
 
 
 def _nearest_view(run: Run, text: str, other: str, place: str, head: int) -> View:
