@@ -240,7 +240,7 @@ def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path,
 def test_help_lists_the_options_of_figures(headdiv_says):
     options = {option for kind in KINDS.values() for option in kind.Options.model_fields}
     listed = re.findall(r"`(\w+)`", headdiv_says("figure", "--help")[1])
-    assert set(listed) == options - {"how", "definition", "scores", "costs", "by_level"}  # which the papers' files give
+    assert set(listed) == options - {"scores", "by_level"}  # which the papers' files give
 
 
 def test_claims_are_printed_counted_and_filtered(project, headdiv_says):

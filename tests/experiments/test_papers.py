@@ -168,7 +168,7 @@ def test_what_a_paper_names_is_there(name):
 def test_a_figure_has_what_its_kind_needs(name):
     for entry in figures_of_paper(name).values():
         check(entry.Options, entry.options)
-        assert entry.caption  # whose braces the figure's options fill
+        assert entry.caption
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ class FigureEntry:
     name: str
     draw: DrawFigure  # which raises `NotStoredError` where what it draws is not stored
     experiment: str = ""  # whose runs it needs
-    caption: str = ""  # of a kind, braces are filled from label and options; "": each figure has its own
+    caption: str = ""  # that of its kind, or its own
     label: str = ""  # what its title and errors call it: "Figure 6"
     variants: tuple[str, ...] = ()  # one of these must be there; none named: any will do
     against: tuple[str, ...] = ()  # and all of these

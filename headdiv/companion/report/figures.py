@@ -95,13 +95,12 @@ def figures_of_paper(name: str) -> dict[str, FigureEntry]:
 
 def _entry(paper: str, name: str, figure: PaperFigure) -> FigureEntry:
     beside = tuple(f"{paper}/{task}" for task in figure.beside)
-    larger = f"; {' and '.join(beside)} where the profile has them" if beside else ""
     kind = KINDS[figure.kind]
     return replace(
         kind,
         name=f"{paper}_{name}",
         experiment=f"{paper}/{figure.task}",
-        caption=figure.caption or kind.caption.format(label=figure.label, and_larger=larger, **figure.options),
+        caption=figure.caption or kind.caption,
         label=figure.label or f"{paper}_{name}",
         variants=figure.variants,
         against=figure.against,

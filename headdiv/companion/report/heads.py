@@ -127,22 +127,15 @@ class Alphas(Record):
     nuclear_norm: float
 
 
-class AlphasOptions(Settings):
-    """What the caption says of Alphas."""
-
-    how: str = Field("", description="they were trained: 'with the nuclear loss'")
-
-
 @figure_kind(
     "alphas",
     caption=(
-        "The Alphas of every attention module, trained {how} (the paper's {label}, which shows the decoder's "
-        "self-attention). Row i holds the coefficients of the mixture that head i becomes. Colours show A minus the "
-        "identity, where A starts: white is unchanged. Above each: its nuclear norm (at the start, the number of "
-        "heads) and the share of the squared off-diagonal entries that belongs to the skew-symmetric part: 1 if "
-        "opposite entries differ only in sign, 0 if they are equal, one half if they are unrelated."
+        "The Alphas of every attention module; the paper shows the decoder's self-attention. Row i holds the "
+        "coefficients of the mixture that head i becomes. Colours show A minus the identity, where A starts: white is "
+        "unchanged. Above each: its nuclear norm (at the start, the number of heads) and the share of the squared "
+        "off-diagonal entries that belongs to the skew-symmetric part: 1 if opposite entries differ only in sign, 0 if "
+        "they are equal, one half if they are unrelated."
     ),
-    Options=AlphasOptions,
 )
 def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
     """Every Alphas matrix of the variant's first seed, as its difference from the identity that it started from."""
@@ -265,15 +258,14 @@ class ChangesOptions(Settings):
     """Which distance of heads is compared."""
 
     distance: Literal["cosine", "l2"]
-    definition: str = Field("", description="of the distances, for the caption")
 
 
 @figure_kind(
     "changes",
     caption=(
-        "How far apart the heads of a layer are, against the baseline (the paper's {label}): change in percent of the "
-        "L₁,₁ norm of the matrix of their distances, {definition}, mean over the words of the validation split. Above "
-        "zero the heads are further apart than the baseline's, below zero closer together."
+        "How far apart the heads of a layer are, against the baseline: change in percent of the L₁,₁ norm of the "
+        "matrix of their outputs' distances (1 − cosine, or Euclidean), mean over the words of the validation split. "
+        "Above zero the heads are further apart than the baseline's, below zero closer together."
     ),
     Options=ChangesOptions,
     compares=True,

@@ -67,8 +67,8 @@ class BleuOptions(Settings):
 @figure_kind(
     "bleu",
     caption=(
-        "BLEU of greedy translations of the first pairs of the {split} text after each epoch (the paper's "
-        "{label}){and_larger}. It is computed over the vocabulary's words, with one reference each."
+        "BLEU of greedy translations of the first pairs of the text after each epoch, computed over the vocabulary's "
+        "words, with one reference each."
     ),
     Options=BleuOptions,
     setting="epoch_scores",
