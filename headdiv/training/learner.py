@@ -110,9 +110,10 @@ class Learner:
             with self.forward.no_sync() if more_follow else contextlib.nullcontext():  # ranks meet once a step
                 measured.append(self.backward(each, progress, summed=bool(more)))
         counts, tokens, values = zip(*measured, strict=True)
-        gradients = [p.grad for p in self.model.parameters() if more and p.grad is not None]
-        for gradient in gradients:
-            gradient /= sum(counts)
+        if more:
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad /= sum(counts)
         self.method_steps.freeze(progress)
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
         own = [parameter for parameter in self.method_steps.own if parameter.requires_grad]

@@ -263,9 +263,10 @@ class Texts(torch.utils.data.Dataset):
 def trainer_of(folder, method, kind="gpt2", **settings):
     import transformers
 
-    settings = {"max_steps": 4, "per_device_train_batch_size": 2, "learning_rate": 1e-2, "seed": 3} | settings
+    settings = {"max_steps": 4, "learning_rate": 1e-2, "seed": 3, "save_strategy": "no"} | settings
+    settings = {"per_device_train_batch_size": 2} | settings
     arguments = transformers.TrainingArguments(
-        str(folder), report_to=[], logging_steps=1, save_steps=2, use_cpu=True, disable_tqdm=True, **settings
+        str(folder), report_to=[], logging_steps=1, use_cpu=True, disable_tqdm=True, **settings
     )
     model = model_of(kind)
     return headdiv.pretrained.Trainer(model=model, args=arguments, train_dataset=Texts(model), method=method)
@@ -280,7 +281,7 @@ METHODS = [
 
 @pytest.mark.parametrize("method", METHODS, ids=["mixing", "homeostasis", "combined"])
 def test_transformers_training_with_a_method_resumes_to_the_same_model(method, tmp_path):
-    whole = trainer_of(tmp_path / "a", method)
+    whole = trainer_of(tmp_path / "a", method, save_strategy="steps", save_steps=2)
     whole.train()
     assert ("auxiliary_loss" in whole.state.log_history[0]) == (method is not KWTA)
     resumed = trainer_of(tmp_path / "a", method)
@@ -396,8 +397,8 @@ def test_a_model_that_is_made_anew_has_the_method(tmp_path):
     """`model_init`, which transformers calls again when training begins."""
     import transformers
 
-    settings = {"max_steps": 2, "per_device_train_batch_size": 2, "use_cpu": True, "report_to": [], "save_steps": 9}
-    arguments = transformers.TrainingArguments(str(tmp_path), disable_tqdm=True, **settings)
+    settings = {"max_steps": 2, "per_device_train_batch_size": 2, "use_cpu": True, "report_to": []}
+    arguments = transformers.TrainingArguments(str(tmp_path), disable_tqdm=True, save_strategy="no", **settings)
     trainer = headdiv.pretrained.Trainer(
         model_init=lambda: model_of("gpt2"), args=arguments, train_dataset=Texts(model_of("gpt2")), method=KWTA
     )
