@@ -30,6 +30,7 @@ def test_every_variant_is_compared_with_the_one_asked_for(project, baseline):
         assert row["verdict"] == ("better" if mean < 0 else "worse")
         assert frame.loc["BLEU", variant]["difference"] == pytest.approx(-10 * mean)
     assert np.isnan(frame.loc["BLEU", baseline]["difference"])
+    assert compare("p", baseline=baseline).equals(compare("p", EXPERIMENT, baseline))  # the profile's only experiment
     text = as_text("p", baseline)
     assert ONE_SEED not in text
     labels = [label.get_text() for label in draw_comparison("p", EXPERIMENT, baseline).axes[0].get_yticklabels()]
@@ -46,3 +47,5 @@ def test_a_baseline_that_is_not_stored_is_named_with_what_is(project):
     store(project, 1)
     with pytest.raises(NotStoredError, match="no run of frozen is stored; there are: baseline, direct-8, own"):
         compare("p", EXPERIMENT, "frozen")
+    with pytest.raises(NotStoredError, match="profile p: no experiment has stored runs of frozn"):
+        compare("p", baseline="frozn")

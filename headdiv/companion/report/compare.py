@@ -23,24 +23,38 @@ from headdiv.core.settings import nearest
 ONE_SEED = "One seed each: these differences decide nothing."
 
 
-def compare(profile: str, experiment: str, baseline: str = BASELINE) -> pd.DataFrame:
+def compare(profile: str, experiment: str | None = None, baseline: str = BASELINE) -> pd.DataFrame:
     """The lowest validation loss and the task's main score of each variant minus one variant's.
 
     Intervals are Dunnett's simultaneous 95 % intervals, with one residual for all rows that one model judges.
 
     Args:
         profile: name or path of a profile.
-        experiment: ``<paper>/<task>``.
+        experiment: ``<paper>/<task>``; all of which runs of the baseline are stored where left out.
         baseline: the variant that the others are compared with.
 
     Returns:
-        A row for each variant and measure, the baseline's first, with the columns variant, label, seeds, measure,
-        mean (over the variant's seeds), difference, low, high (NaN in the baseline's rows) and verdict.
+        A row for each variant and measure, the baseline's first, with the columns experiment, variant, label, seeds,
+        measure, mean (over the variant's seeds), difference, low, high (NaN in the baseline's rows) and verdict.
 
     Raises:
         ConfigError: the profile has no such experiment.
         NotStoredError: no run of the experiment, or none of the baseline, is stored.
     """
+    if experiment is not None:
+        return _compare(profile, experiment, baseline)
+    frames = []
+    for name in Runs(profile).profile.experiments:
+        with contextlib.suppress(NotStoredError):
+            frames.append(_compare(profile, name, baseline))
+    if not frames:
+        known = list(dict.fromkeys(config.variant for config in Runs(profile).planned()))
+        what = "" if baseline in known else nearest(baseline, known)
+        raise NotStoredError(f"profile {profile}: no experiment has stored runs of {baseline}{what}")
+    return pd.concat(frames, ignore_index=True)
+
+
+def _compare(profile: str, experiment: str, baseline: str) -> pd.DataFrame:
     groups, parts = _stored(profile, experiment, baseline), []
     order = [baseline, *(variant for variant in groups if variant != baseline)]
     task, kind, model = task_shown(experiment, groups), groups[baseline][0].kind, judged_with(profile, experiment)
@@ -54,6 +68,7 @@ def compare(profile: str, experiment: str, baseline: str = BASELINE) -> pd.DataF
             for difference in rows
         ]
         columns = {
+            "experiment": experiment,
             "variant": order,
             "label": list(labels.values()),
             "seeds": [len(groups[variant]) for variant in order],
@@ -86,15 +101,8 @@ def as_text(profile: str, baseline: str = BASELINE) -> str:
     Raises:
         NotStoredError: nothing of the profile is stored.
     """
-    blocks = []
-    for experiment in Runs(profile).profile.experiments:
-        with contextlib.suppress(NotStoredError):
-            blocks.append(f"{experiment}\n{_text(compare(profile, experiment, baseline))}")
-    if not blocks:
-        known = list(dict.fromkeys(config.variant for config in Runs(profile).planned()))
-        what = "" if baseline in known else nearest(baseline, known)
-        raise NotStoredError(f"profile {profile}: no experiment has stored runs of {baseline}{what}")
-    return "\n\n".join(blocks)
+    by_experiment = compare(profile, baseline=baseline).groupby("experiment", sort=False)
+    return "\n\n".join(f"{experiment}\n{_text(frame)}" for experiment, frame in by_experiment)
 
 
 def _text(frame: pd.DataFrame) -> str:
