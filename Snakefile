@@ -14,7 +14,7 @@ min_version("9.0")
 
 try:
     pipeline.check_config(config)
-    PLAN = pipeline.make_plan(config.get("profile", "quick"))
+    PLAN = pipeline.Plan(config.get("profile", "quick"))
 except HeaddivError as error:
     raise WorkflowError(str(error)) from None
 

@@ -7,7 +7,6 @@ import json
 import shlex
 import signal
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from types import FrameType
 from typing import Any
@@ -26,7 +25,6 @@ EXPLORER = "explore"  # the companion that is of no paper
 CONFIG = ("profile", "gpu")  # keys of Snakemake's --config
 
 
-@dataclass(frozen=True)
 class Plan:
     """A checked profile, seen from the pipeline. Paths are relative to the project's folder.
 
@@ -40,20 +38,40 @@ class Plan:
         tables: by the files' name without their endings; so are `figures`.
         papers: by name, what changes with a paper's file, the profile's plugins and its caution.
         notebooks: the companions that are of no paper.
+
+    Raises:
+        ConfigError: the profile is wrong, or its results would lie among another profile's.
+        DataError: files of one's own are not there.
     """
 
-    profile: str
-    name: str
-    threads: int
-    gpu: int
-    ranks: int
-    runs: dict[str, dict[tuple[str, int], str]]
-    tuned: dict[str, dict[str, str]]
-    pruned: dict[str, int]
-    tables: dict[str, Product]
-    figures: dict[str, Product]
-    papers: dict[str, str]
-    notebooks: list[str]
+    def __init__(self, profile: str) -> None:
+        paths.results(profile)
+        known = Runs(profile)
+        self.profile, self.name, self.pruned = profile, known.name, known.pruned()
+        self.threads, self.gpu, self.ranks = known.profile.threads, known.profile.gpu, known.profile.ranks
+        self.tables, self.figures = products(known)
+        self.notebooks = [EXPLORER, *known.profile.notebooks]
+        # What decides a choice decides the runs that have it, so that a plan is the same before and after tuning.
+        self.tuned = {
+            experiment: {
+                name: short_hash([arm.key, *(run_name(config) for config in arm.configs)]) for name, arm in arms.items()
+            }
+            for experiment, arms in known.arms.items()
+        }
+        self.runs: dict[str, dict[tuple[str, int], str]] = {name: {} for name in known.experiments()}
+        for config in known.planned():
+            arm = self.tuned.get(config.experiment, {}).get(config.variant)
+            decides = [f"{arm} {config.seed}" if arm else run_name(config), config.decode.model_dump(mode="json")]
+            if further_tests := config.data.scored_besides():
+                decides.append(further_tests)
+            self.runs[config.experiment][config.variant, config.seed] = short_hash(decides)
+        # What tables and figures show besides their paper's file and runs: plugins, and what caution leaves out.
+        besides = [checksum(paths.home() / plugin) for plugin in known.profile.plugins]
+        besides += ["cautious"] if known.profile.cautious else []
+        self.papers = {}
+        for name in known.papers():
+            content = load_paper(name).model_dump(mode="json")
+            self.papers[name] = short_hash([content, *besides] if besides else content)
 
     def results(self, experiments: Iterable[str], *files: str) -> list[str]:
         """These files of every run of these experiments; metrics where none is named."""
@@ -114,54 +132,6 @@ class Plan:
             f"python -m torch.distributed.run --standalone --nproc-per-node {self.ranks} -m {train} --no-scores 2>&1 | "
             f"tee {log} && "
         )
-
-
-def make_plan(profile: str) -> Plan:
-    """Check a profile and plan it.
-
-    Raises:
-        ConfigError: the profile is wrong, or its results would lie among another profile's.
-        DataError: files of one's own are not there.
-    """
-    paths.results(profile)
-    known = Runs(profile)
-    # What decides a choice decides the runs that have it, so that a plan is the same before and after tuning.
-    tuned = {
-        experiment: {
-            name: short_hash([arm.key, *(run_name(config) for config in arm.configs)]) for name, arm in arms.items()
-        }
-        for experiment, arms in known.arms.items()
-    }
-    runs: dict[str, dict[tuple[str, int], str]] = {name: {} for name in known.experiments()}
-    for config in known.planned():
-        arm = tuned.get(config.experiment, {}).get(config.variant)
-        decides = [f"{arm} {config.seed}" if arm else run_name(config), config.decode.model_dump(mode="json")]
-        if further_tests := config.data.scored_besides():
-            decides.append(further_tests)
-        runs[config.experiment][config.variant, config.seed] = short_hash(decides)
-    tables, figures = products(known)
-    # What tables and figures show besides their paper's file and runs: code of one's own, and what caution leaves out.
-    besides = [checksum(paths.home() / plugin) for plugin in known.profile.plugins]
-    if known.profile.cautious:
-        besides.append("cautious")
-    papers = {}
-    for name in known.papers():
-        content = load_paper(name).model_dump(mode="json")
-        papers[name] = short_hash([content, *besides] if besides else content)
-    return Plan(
-        profile=profile,
-        name=known.name,
-        threads=known.profile.threads,
-        gpu=known.profile.gpu,
-        ranks=known.profile.ranks,
-        runs=runs,
-        tuned=tuned,
-        pruned=known.pruned(),
-        tables=tables,
-        figures=figures,
-        papers=papers,
-        notebooks=[EXPLORER, *known.profile.notebooks],
-    )
 
 
 def run_notebook(experiment: str) -> str:

@@ -5,20 +5,18 @@ import os
 
 import numpy as np
 import pytest
-import yaml
 from faulty import data_set, exactly
 from safetensors.numpy import save_file
 
 from headdiv.companion import paths
 from headdiv.companion.data import cache, public_sets
-from headdiv.companion.data.cache import check_data, content_key, locate, prepared, prepared_folder, read_statistics
+from headdiv.companion.data.cache import content_key, locate, prepared, prepared_folder, read_statistics
 from headdiv.companion.data.data_config import DataConfig
 from headdiv.companion.tasks.lm import LMData
 from headdiv.companion.tasks.summarisation import SummarisationData
 from headdiv.companion.tasks.translation import TranslationData
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.core.files import write_json
-from headdiv.core.settings import Source
 
 SPLITS = ("train", "valid", "test")
 TOY = DataConfig(name="toy")
@@ -50,36 +48,6 @@ def own(folder, names=("a", "b", "c"), **options):
 
 def changed(config, **options):
     return config.model_copy(update=options)
-
-
-# ---- what is there
-
-
-@pytest.mark.parametrize(
-    ("config", "roles", "message"),
-    [
-        (DataConfig(name="pest"), [], "data.name: 'pest' is not known; did you mean 'pets'?"),
-        (DataConfig(name="pets", valid="val", test="test_2016"), [],
-         "data.test: 'test_2016' is not known; there are: test, train, val"),
-        (DataConfig(name="pets", valid="val"), ["fr"],
-         "data.name: 'pets' has no file for 'fr' in split 'train'; there are: de, en"),
-        (SummarisationData(name="toy", files={}), [], "data.name: 'toy' is generated; with 'files' give another name"),
-        (SummarisationData(name="mine", files={"train": "a", "test": "c"}), [],
-         "data.valid: 'valid' is not known; there are: test, train"),
-        (TranslationData(name="mine", files={s: {"en": "a", "fr": "b"} for s in SPLITS}), ["de"],
-         "data.name: 'mine' has no file for 'de' in split 'train'; there are: en, fr"),
-    ],
-)  # fmt: skip
-def test_what_is_not_there_is_named(pets, config, roles, message):
-    with exactly(message, ConfigError):
-        check_data(config, roles)
-
-
-def test_a_mistake_is_named_with_its_file_and_line(folder):
-    path = folder / "p.yaml"
-    path.write_text(yaml.safe_dump({"here": {"data": {"name": "pest"}}}))
-    with pytest.raises(ConfigError, match=rf"^{path}, line 3: here.data.name: 'pest' is not known; known here: "):
-        check_data(DataConfig(name="pest"), [], ("here", "data"), Source(path))
 
 
 # ---- where the files are

@@ -15,7 +15,7 @@ from tracked import ROOT, git_files
 from headdiv.companion import pipeline
 from headdiv.companion.experiments.profile_file import Profile
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.pipeline import check_config, make_plan, notebook_code
+from headdiv.companion.pipeline import Plan, check_config, notebook_code
 from headdiv.core.errors import ConfigError, DataError
 
 NOTEBOOK = "notebooks/runs/deacon_translation.ipynb"
@@ -30,7 +30,7 @@ def planned(project):
 
 def test_a_plan_lists_files(planned):
     planned.write_profile("tiny", {"seeds": [1, 7], "threads": 2, "gpu": 1})
-    plan = make_plan("tiny")
+    plan = Plan("tiny")
     assert (plan.name, plan.threads, plan.gpu, list(plan.papers)) == ("tiny", 2, 1, ["deacon"])
     folder = "results/tiny/deacon/translation"
     runs = [f"{folder}/{variant}/seed{seed}" for variant in ("baseline", "direct-8") for seed in (1, 7)]
@@ -46,20 +46,20 @@ def test_a_plan_lists_files(planned):
 
 
 def test_ranks_train_before_the_notebook(planned):
-    assert make_plan("tiny").ranks_command(EXPERIMENT, "baseline", 1) == ""
+    assert Plan("tiny").ranks_command(EXPERIMENT, "baseline", 1) == ""
     planned.write_profile("tiny", {"ranks": 4, "gpu": 4})
-    assert make_plan("tiny").ranks_command(EXPERIMENT, "baseline", 1) == (
+    assert Plan("tiny").ranks_command(EXPERIMENT, "baseline", 1) == (
         "python -m torch.distributed.run --standalone --nproc-per-node 4 -m headdiv train deacon/translation baseline"
         " --seed 1 --profile tiny --no-scores 2>&1 | tee logs/tiny/deacon/translation/baseline/seed1/ranks.log && "
     )
     planned.write_profile("tiny", {"ranks": 4, "gpu": 1})
     with pytest.raises(ConfigError, match="ranks: 4 of them need a GPU each, and gpu is 1"):
-        make_plan("tiny")
+        Plan("tiny")
 
 
 def test_a_table_that_compares_outputs_needs_them(planned):
     shutil.copy(ROOT / "config" / "headtohead-small.yaml", planned.home / "config")
-    plan = make_plan("headtohead-small")
+    plan = Plan("headtohead-small")
     files = {Path(path).name for path in plan.drawn_from("headtohead")}
     assert files == {"metrics.json", "outputs.json.xz"}
 
@@ -68,19 +68,19 @@ def test_a_table_that_compares_outputs_needs_them(planned):
 
 
 def test_a_profile_that_has_changed_is_planned_anew(planned):
-    before = make_plan("tiny")
+    before = Plan("tiny")
     planned.write_profile("tiny", {"threads": 3})
-    assert (before.threads, make_plan("tiny").threads) == (1, 3)
+    assert (before.threads, Plan("tiny").threads) == (1, 3)
     planned.write_profile("tiny")
-    assert make_plan("tiny") == before
+    assert vars(Plan("tiny")) == vars(before)
 
 
 def test_plugins_and_caution_decide_what_is_drawn_and_no_run(planned):
-    plugin, plans = planned.home / "own.py", [make_plan("tiny")]
+    plugin, plans = planned.home / "own.py", [Plan("tiny")]
     for top, code in (({"cautious": True}, ""), ({"plugins": ["own.py"]}, ""), ({"plugins": ["own.py"]}, "# changed")):
         plugin.write_text(code)
         planned.write_profile("tiny", top)
-        plans.append(make_plan("tiny"))
+        plans.append(Plan("tiny"))
     assert len({plan.papers["deacon"] for plan in plans}) == len(plans)
     assert all(plan.runs == plans[0].runs for plan in plans)
 
@@ -95,7 +95,7 @@ def test_a_changed_method_of_ones_own_is_another_run(planned, monkeypatch):
         linecache.cache[cell] = (len(code), None, code.splitlines(keepends=True), cell)
         exec(compile(code, cell, "exec"), {"__name__": "notebook"})
         planned.write_profile("tiny", define=define, variants=["baseline", "mine", "both"])
-        return {variant: decides for (variant, _), decides in make_plan("tiny").runs[EXPERIMENT].items()}
+        return {variant: decides for (variant, _), decides in Plan("tiny").runs[EXPERIMENT].items()}
 
     both = {"name": "combined", "methods": [{"name": "own"}, {"name": "drop-head"}]}
     define = {"mine": {"name": "own"}, "both": both}
@@ -119,7 +119,7 @@ def test_an_experiment_without_a_notebook_is_named(planned):
 
 def decisive(planned, **sections):
     planned.write_profile("tiny", **sections)
-    return make_plan("tiny").runs[EXPERIMENT]["direct-8", 1]
+    return Plan("tiny").runs[EXPERIMENT]["direct-8", 1]
 
 
 def test_what_decides_a_result_is_the_configuration_of_its_training_and_search(planned):
@@ -187,7 +187,7 @@ def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):
         runs = Runs(path.stem)
         own += [path.stem for config in runs.all() if config.data.files is not None][:1]
         if path.stem not in own:
-            assert make_plan(path.stem).tables
+            assert Plan(path.stem).tables
     assert "quick" not in own
 
 

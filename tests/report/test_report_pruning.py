@@ -13,7 +13,7 @@ from headdiv.companion.experiments.importance import (
     record_importance,
     stored_importance,
 )
-from headdiv.companion.pipeline import make_plan
+from headdiv.companion.pipeline import Plan
 from headdiv.companion.report import figures
 from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import DataError
@@ -160,10 +160,10 @@ def test_the_rise_of_the_loss_and_the_number_of_heads_are_drawn(profile):
 
 
 def test_a_profile_plans_the_pruning_that_it_asks_for(profile, project):
-    assert "deacon_pruning" not in make_plan(profile).figures
+    assert "deacon_pruning" not in Plan(profile).figures
     text = (project.home / "config" / "p.yaml").read_text()
     project.write_config("p", text.replace("deacon/translation:", "deacon/translation:\n    pruning: 12"))
-    plan = make_plan(profile)
+    plan = Plan(profile)
     assert plan.pruned == {EXPERIMENT: 12}
     figure, table = plan.figures["deacon_pruning"], plan.tables["deacon_translation_pruning"]
     assert (
