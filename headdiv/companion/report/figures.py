@@ -146,10 +146,6 @@ def draw(name: str, profile: str, **options: Any) -> Figure:
         DataError: no figure of this name, or no stored results to draw it from.
     """
     entry, runs = figure_entry(name, profile), Runs(profile)
-    if unknown := [option for option in options if option not in entry.options]:
-        raise ConfigError(
-            f"figure {name}: option {unknown[0]!r} is not known{nearest(unknown[0], list(entry.options))}"
-        )
     try:
         checked = check(entry.Options, entry.options | options)
     except ConfigError as error:
