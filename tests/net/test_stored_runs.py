@@ -1,7 +1,7 @@
 """Every stored run is found under its name: recomputed from its profile, its hash is the stored one.
 
 Run names need the checksums of the data's files. Of public sets the registry has them; those of the files that
-`config/samples.yaml` and `config/tables.yaml` read from $HEADDIV_MIRROR are pinned in ``mirror.json``, so that nothing
+`config/samples.yaml`, `tables.yaml` and `rows.yaml` read from $HEADDIV_MIRROR are pinned in ``mirror.json``, so that nothing
 is skipped where the files are not. `test_the_pinned_checksums_name_the_mirrors_files` holds the two together where they
 are.
 """
@@ -123,7 +123,7 @@ def test_the_configurations_of_every_profile_have_their_hashes(profile):
 
 
 def test_the_pinned_checksums_name_the_mirrors_files(mirror):
-    runs = (config for profile in ("samples", "tables") for config in Runs(profile).all())
+    runs = (config for profile in ("samples", "tables", "rows") for config in Runs(profile).all())
     data = {config.data.model_dump_json(): config.data for config in runs if config.data.files}
     paths = [
         path for one in data.values() for r in listed_files(one).values() for listed in r.values() for path in listed
