@@ -1,8 +1,8 @@
 """Every stored run is found under its name: recomputed from its profile, its hash is the stored one.
 
 Run names need the checksums of the data's files. Of public sets the registry has them; those of the files that
-`config/samples.yaml`, `tables.yaml` and `rows.yaml` read from $HEADDIV_MIRROR are pinned in ``mirror.json``, so that nothing
-is skipped where the files are not. `test_the_pinned_checksums_name_the_mirrors_files` holds the two together where they
+`config/samples.yaml`, `tables.yaml` and `rows.yaml` read from $HEADDIV_MIRROR are pinned in ``mirror.json``, so that
+nothing is skipped where the files are not. `test_the_pinned_checksums_name_the_mirrors_files` holds the two together where they
 are.
 """
 
