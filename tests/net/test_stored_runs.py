@@ -2,8 +2,8 @@
 
 Run names need the checksums of the data's files. Of public sets the registry has them; those of the files that
 `config/samples.yaml`, `tables.yaml` and `rows.yaml` read from $HEADDIV_MIRROR are pinned in ``mirror.json``, so that
-nothing is skipped where the files are not. `test_the_pinned_checksums_name_the_mirrors_files` holds the two together where they
-are.
+nothing is skipped where the files are not. `test_the_pinned_checksums_name_the_mirrors_files` holds the two together
+where they are.
 """
 
 import pytest
