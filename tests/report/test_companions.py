@@ -19,7 +19,6 @@ from headdiv.core.files import read_json
 ROOT = Path(__file__).parents[2]
 COMPANIONS = ("deacon", "mhr", "dpp", "homeostasis", "moa", "headtohead", "contest")
 NOTHING_STORED = {  # by any profile
-    "deacon": {"deacon/summarisation"},
     "mhr": {"mhr/spanish", "mhr_spanish_curves"},
     "homeostasis": {
         *(f"homeostasis/{task}" for task in ("memorisation", "base", "big")),
