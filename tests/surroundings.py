@@ -54,6 +54,6 @@ def launch(ranks, *arguments, home):
         command = [sys.executable, *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         started.append(subprocess.Popen(command, env=environment, text=True, **pipes))
-    outputs = [process.communicate(timeout=200)[0] for process in started]
+    outputs = [process.communicate(timeout=600)[0] for process in started]
     assert [process.returncode for process in started] == [0] * ranks, "\n".join(outputs)
     return outputs
