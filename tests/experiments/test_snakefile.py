@@ -27,7 +27,7 @@ RUN_FILES = ("metrics.json", "outputs.json.xz", "heads.png", "run.ipynb")
 def snakemake(home, *arguments, profile="tiny", config=()):
     command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--config", f"profile={profile}", *config]
     environment = os.environ | {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu"}
-    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=1500)
     return done.returncode, done.stdout + done.stderr
 
 
