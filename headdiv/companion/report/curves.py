@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from pydantic import Field
 
@@ -37,6 +36,7 @@ from headdiv.companion.report.plotting import (
     add_handles,
     add_title,
     new_figure,
+    verdict_areas,
     whole_ticks,
     wrapped,
 )
@@ -143,12 +143,7 @@ def _by_epoch(profile: str, figure: FigureEntry, groups: Groups, task: PaperTask
     for ax, variant in zip(axes[:, 0], rows, strict=True):
         ax.set_ylabel(wrapped(labels[variant], 24), rotation=0, ha="right", va="center", fontsize=SMALL)
     if verdicts:
-        areas = [
-            Patch(color=look["color"], alpha=0.5, fill=name not in UNFILLED, label=name)
-            for name, look in VERDICT_LOOKS.items()
-            if name in verdicts
-        ]
-        add_handles(drawn, areas, 4, SMALL)
+        add_handles(drawn, verdict_areas(verdicts), 4, SMALL)
     key = []
     if BASELINE in groups and variants:
         key.append("below the baseline: difference from it")

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
@@ -34,6 +33,7 @@ from headdiv.companion.report.plotting import (
     add_handles,
     add_title,
     new_figure,
+    verdict_areas,
     whole_ticks,
 )
 from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_YET, verdict
@@ -121,11 +121,8 @@ def draw_gaps(profile: str, experiment: str, baseline: str = BASELINE) -> Figure
         ax.tick_params(labelbottom=True)
         ax.set_xlabel("epoch", fontsize=SMALL)
     drawn.supylabel(f"{loss.label} so far ({loss.unit})\nminus the {labels[baseline]}'s", fontsize=SMALL)
-    areas = [
-        Patch(color=look["color"], alpha=0.4, label=name) for name, look in VERDICT_LOOKS.items() if name in verdicts
-    ]
     equal = Line2D([], [], color="0.35", lw=0.8, ls="--", label=f"equivalence: within ±{margin} nats")
-    add_handles(drawn, [*areas, equal], 4, SMALL)
+    add_handles(drawn, [*verdict_areas(verdicts), equal], 4, SMALL)
     above = f"{title('Gap by epoch', groups)}; simultaneous 95 % intervals at each epoch"
     add_title(drawn, "\n".join(filter(None, [above, waiting, *failed_trainings(profile, experiment)])))
     return drawn

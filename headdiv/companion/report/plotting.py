@@ -14,6 +14,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from headdiv.companion.analysis.statistics import Interval
@@ -115,6 +116,16 @@ def verdict_handles(verdicts: Iterable[str], labels: Mapping[str, str] | None = 
     names = {AS_GOOD: f"{AS_GOOD} (equivalence test, 5 %)", **(labels or {})}
     return [
         Line2D([], [], marker="o", ms=4.5, label=names.get(verdict, verdict), **look)
+        for verdict, look in VERDICT_LOOKS.items()
+        if verdict in shown
+    ]
+
+
+def verdict_areas(verdicts: Iterable[str]) -> list[Patch]:
+    """The same where areas have the colours; those without a verdict are hollow."""
+    shown = set(verdicts)
+    return [
+        Patch(color=look["color"], alpha=0.5, fill="mfc" not in look, label=verdict)
         for verdict, look in VERDICT_LOOKS.items()
         if verdict in shown
     ]
