@@ -12,8 +12,9 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 # What `make lock` resolves besides pyproject.toml, since one machine does not ask for all of it:
 # papermill asks for aiohttp on Python 3.12 only, IPython for appnope on macOS only;
-# soupsieve 3 and later refuse the Python 3.11.2 of Debian 12.
-LOCK_ALSO := aiohttp appnope 'soupsieve<3'
+# soupsieve 3 and later refuse the Python 3.11.2 of Debian 12; from 4.25 on jsonschema compiles a grammar whenever it is
+# imported, three seconds for each notebook that papermill executes.
+LOCK_ALSO := aiohttp appnope 'jsonschema<4.25' 'soupsieve<3'
 TORCH ?= $(shell sed -n 's/^torch==//p' requirements.lock)
 
 .DEFAULT_GOAL := help

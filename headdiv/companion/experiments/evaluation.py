@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 import pandas as pd
-from scipy.optimize import minimize_scalar
 
 from headdiv.analysis.similarity import averages, compare_heads, measures_by_name
 from headdiv.companion import paths
@@ -110,6 +109,8 @@ def fit_temperature(run: Run) -> tuple[float, float]:
     By Brent's method on its logarithm, to 0.1 %, within `TEMPERATURES`; the loss is convex in its inverse.
     """
     task, fitted = run.task, {1.0: run.point["validation_nll"]}
+
+    from scipy.optimize import minimize_scalar  # here, since importing it takes a noticeable time
 
     def loss(logarithm: float) -> float:
         temperature, batches = math.exp(logarithm), task.held_out(run.corpus, "valid", run.config)
