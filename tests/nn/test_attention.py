@@ -13,7 +13,7 @@ from headdiv.nn import packing
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dot_product import into_windows, out_of_windows
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.nn.packing import MASKED, AttentionLayout, pad_rows
+from headdiv.nn.packing import AttentionLayout
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import AttentionSpec
 
@@ -35,7 +35,7 @@ def test_packed_attention_is_the_literal_one_with_its_gradients(kind, seed, leng
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("width", [1, 7, 48])
+@pytest.mark.parametrize("width", [1, 7])
 def test_wide_windows_give_what_the_literal_one_gives(kind, width, monkeypatch):
     """torch's fused product, with the gaps of windows that are not full."""
     fused, real = [], F.scaled_dot_product_attention
@@ -64,9 +64,6 @@ def test_without_a_mask_every_slot_sees_itself_and_earlier_ones(wide, monkeypatc
     assert (records[0].weights.triu(1) == 0).all()
 
 
-# ---- masks
-
-
 def test_extreme_scores_stay_finite_and_hidden():
     module = build(9)
     x, _, layout, _ = packed_rows([100 * s for s in sentences(10, [3, 2])], [], "encoder", 5)
@@ -87,17 +84,14 @@ def test_records_hold_the_heads_and_change_nothing():
     with record_heads(modules) as records:
         recorded = modules[0](x, None, own), modules[1](y, memory, cross)
     torch.testing.assert_close(recorded, plain)
-    assert [record.spec for record in records] == [module.spec for module in modules]
     assert [record.layout for record in records] == [own, cross]
-    for record, module in zip(records, modules, strict=True):
-        (R, N), S = record.layout.queries.sentences.shape, record.layout.keys.sentences.shape[1]
-        assert record.weights.shape == (R, H, N, S)
-        assert record.values.shape == (record.layout.keys.tokens, H, K)
-        torch.testing.assert_close(record.weights.sum(-1), torch.ones(R, H, N, dtype=torch.float64))
+    for record, module, output in zip(records, modules, recorded, strict=True):
+        assert record.spec == module.spec
+        torch.testing.assert_close(record.weights.sum(-1), torch.ones_like(record.weights[..., 0]))
         (values,) = into_windows(record.values.flatten(1), record.layout.keys, 1, H)
         heads = out_of_windows(record.weights @ values, record.layout.queries)
         torch.testing.assert_close(record.outputs.flatten(1), heads)
-        torch.testing.assert_close(module.output(record.outputs.flatten(1)), recorded[records.index(record)])
+        torch.testing.assert_close(module.output(heads), output)
     modules[0](x, None, own)
     assert len(records) == 2  # nothing is recorded outside the block
     assert all(not module.recorders for module in modules)
@@ -124,9 +118,6 @@ def test_gradient_flows_through_records_and_is_the_same_while_recording():
         assert (grad != 0).any()
 
 
-# ---- masks of heads
-
-
 def test_what_stands_in_front_of_the_output_reads_masked_heads():
     """An inhibition that chooses among units must not choose those of a head that is masked."""
     before, read = nn.Identity(), []
@@ -141,18 +132,6 @@ def test_what_stands_in_front_of_the_output_reads_masked_heads():
 
 
 # ---- one token at a time
-
-
-def test_steps_over_memory_are_the_pass_over_memory():
-    module = build(19, "cross")
-    queries, keys = sentences(20, [2, 2, 2]), sentences(50, [4, 1, 3])
-    rows, memory, layout, _ = packed_rows(queries, keys, "cross", 1)
-    expected = pad_rows(module(rows, memory, layout), layout.queries)
-    empty = torch.arange(4) >= layout.keys.lengths[:, None]
-    mask = torch.zeros(3, 4, dtype=torch.float64).masked_fill(empty, MASKED)
-    cache = module.cross_cache(BeamState(3, 1, 2, like=rows), pad_rows(memory, layout.keys, fill=9.0), mask)
-    for n in range(2):
-        torch.testing.assert_close(module.step(torch.stack(queries)[:, n], cache), expected[:, n])
 
 
 def test_lines_go_on_from_any_others_and_texts_without_one_give_up_their_slots():

@@ -55,27 +55,25 @@ def test_scale_and_shift_do_what_the_layer_does(shape, training, momentum):
         other = x.detach().clone().requires_grad_()
         expected = theirs(x)
         scale, shift = scale_and_shift(ours, other.transpose(0, 1))
-        found = other * scale.view(1, 3, *[1] * (len(shape) - 2)) + shift.view(1, 3, *[1] * (len(shape) - 2))
+        found = (other.transpose(1, -1) * scale + shift).transpose(1, -1)
         torch.testing.assert_close(found, expected)
         (expected * wanted).sum().backward()
         (found * wanted).sum().backward()
         torch.testing.assert_close(other.grad, x.grad)
         torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
         torch.testing.assert_close(ours.bias.grad, theirs.bias.grad)
-    for name, value in theirs.state_dict().items():
-        torch.testing.assert_close(ours.state_dict()[name], value)
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
 
 
-@pytest.mark.parametrize("x", [torch.randn(7, 3), torch.randn(5, 3, 4)], ids=["rows", "units"])
-def test_a_pass_that_is_repeated_counts_once_with_and_without_momentum(x):
-    for momentum in (0.1, None):
-        theirs, ours = pair(3, momentum)
-        checkpoint(ours, x.double().requires_grad_(), use_reentrant=False).sum().backward()
-        theirs(x.double())
-        torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_a_pass_that_is_repeated_counts_once(momentum):
+    x, (theirs, ours) = torch.randn(5, 3, 4).double(), pair(3, momentum)
+    checkpoint(ours, x.requires_grad_(), use_reentrant=False).sum().backward()
+    theirs(x)
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ["direct", "nonlinear"])
 def test_torchs_averages_of_weights_take_new_statistics(architecture):
     torch.manual_seed(0)
     module = MultiheadAttention(12, 3, deacon(architecture), batch_first=True)

@@ -4,7 +4,6 @@ import copy
 import itertools
 import math
 import re
-from dataclasses import replace
 
 import pytest
 import torch
@@ -81,33 +80,33 @@ def masks_of(form, batched, padding, mask):
     return given
 
 
-def test_combinations_of_all_arguments_are_torchs():
-    """Output, weights and all gradients of every eleventh combination, among which any two values meet.
-
-    Padded queries of self-attention, which we leave out, are not compared.
-    """
-    flag, count = (False, True), 0
-    modules = {}
+def combinations():
+    """Of all arguments' values: every 31st that there is, among which any two values meet."""
+    flag = (False, True)
     grid = itertools.product(
         flag, (None, 5), (None, 3), ("self", "values apart", "memory", "two memories"), flag, flag, flag,
         (None, "excluded", "added"), (None, "shared", "excluded", "each"), flag,
     )  # fmt: skip
+    there = []
     for bias, kdim, vdim, form, batched, first, need, padding, mask, average in grid:
         wide = {"self": kdim or vdim, "values apart": kdim, "memory": (kdim or D) != (vdim or D)}
-        if wide.get(form) or (not need and not average) or (not batched and not first):
-            continue  # there are no such inputs, or it is another combination's
-        count += 1
-        if count % 11:
-            continue
-        key = (bias, kdim, vdim, first)
-        if key not in modules:
-            modules[key] = pair(batch_first=first, bias=bias, kdim=kdim, vdim=vdim)
+        if not (wide.get(form) or not (need or average) or not (batched or first)):
+            there.append((bias, kdim, vdim, form, batched, first, need, padding, mask, average))
+    return there[::31]
+
+
+def test_combinations_of_all_arguments_are_torchs():
+    """Output, weights and all gradients; padded queries of self-attention, which we leave out, are not compared."""
+    for bias, kdim, vdim, form, batched, first, need, padding, mask, average in combinations():
+        ours, theirs = pair(batch_first=first, bias=bias, kdim=kdim, vdim=vdim)
         given, results = inputs_of(form, batched, first, kdim or D, vdim or D), []
         more = masks_of(form, batched, padding, mask)
-        real = torch.ones(B, N, dtype=torch.bool) if batched else torch.ones(N, dtype=torch.bool)
+        real = torch.ones(B, N, dtype=torch.bool)
         if padding and form in ("self", "values apart"):
-            real = padding_of(N, N - 1).logical_not() if batched else ~padding_of(N, N - 1)[1]
-        for module in modules[key]:
+            real = ~padding_of(N, N - 1)
+        real = real if batched else real[1]
+        parameters = [name for name, _ in theirs.named_parameters()]
+        for module, names in ((ours, [f"attention.{NAMES[name]}" for name in parameters]), (theirs, parameters)):
             output, weights = module(*given, need_weights=need, average_attn_weights=average, **more)
             output = output.transpose(0, 1) if batched and not first else output
             loss = (output[real] * random(*output[real].shape, seed=8)).sum()
@@ -116,12 +115,10 @@ def test_combinations_of_all_arguments_are_torchs():
                 weights = weights[real]
                 loss = loss + (weights * random(*weights.shape, seed=9)).sum()
             leaves = [*{id(x): x for x in given}.values(), *(x for x in more.values() if x.requires_grad)]
-            names = [name for name, _ in modules[key][1].named_parameters()]
-            names = [f"attention.{NAMES[name]}" for name in names] if module is modules[key][0] else names
             leaves += [module.get_parameter(name) for name in names]
             results.append((output[real], weights, torch.autograd.grad(loss, leaves, materialize_grads=True)))
-        torch.testing.assert_close(*results, msg=lambda text, key=key, form=form: f"{key} {form}: {text}")
-    assert count > 400
+        case = (bias, kdim, vdim, form, batched, first, need, padding, mask, average)
+        torch.testing.assert_close(*results, msg=lambda text, case=case: f"{case}: {text}")
 
 
 GIVEN = {  # query, key and value of one tensor
@@ -135,14 +132,13 @@ GIVEN = {  # query, key and value of one tensor
 }
 
 
-@pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("given", GIVEN)
-def test_equal_inputs_have_the_gradients_of_torchs_attention_each_its_own(given, padded):
+def test_equal_inputs_have_the_gradients_of_torchs_attention_each_its_own(given):
     found, padding = [], padding_of(6, 5, 4)
     for module in pair(batch_first=True)[::-1]:
         x = random(3, 6, D).requires_grad_()
         inputs = GIVEN[given](x)
-        output, _ = module(*inputs, padding if padded else None)
+        output, _ = module(*inputs, padding)
         output[~padding].square().sum().backward()
         found.append([x.grad, *(each.grad for each in inputs if each.is_leaf and each is not x)])
     torch.testing.assert_close(found[1], found[0])
@@ -153,18 +149,14 @@ def hooked(module, x, padding):
     return module(x.requires_grad_(), x, x, padding)
 
 
-def viewed(module, x, padding):
-    return module(*(x.transpose(0, 1).transpose(0, 1) for _ in range(3)), padding)
-
-
 def copied(module, x, padding):
-    """As code that moves or casts every argument by itself."""
+    """As by code that moves or casts every argument."""
     module.register_forward_pre_hook(lambda _, args: tuple(each.clone() for each in args))
     return module(x, x, x, padding)
 
 
-@pytest.mark.parametrize("way", [hooked, viewed, copied])
-def test_a_hook_a_view_and_a_copy_of_the_same_tensor_are_self_attention(way):
+@pytest.mark.parametrize("way", [hooked, copied])
+def test_views_and_copies_of_the_same_tensor_are_self_attention(way):
     """Padding then enters neither statistics nor the moments that DEACON moves by."""
     module, found = drop_in(deacon("direct", 2), dtype=torch.float64), []
     for call in (lambda module, x, padding: module(x, x, x, padding), way):
@@ -186,10 +178,9 @@ def test_cross_attention_of_a_memory_to_itself_is_said_by_its_kind():
 
 
 def test_what_cannot_be_told_under_a_trace_is_refused():
-    x, padding = random(3, 6, D).float(), padding_of(6, 5, 4)
-    torch._dynamo.reset()
+    module, x, padding = drop_in(), random(1, 3, 6, D).float(), padding_of(6, 5, 4)
     with pytest.raises(ValueError, match=r"query and key are two tensors of one shape.* kind='cross'"):
-        torch.compile(drop_in(), backend="eager")(x.clone(), x, x, padding)
+        torch.vmap(lambda query: module(query, x[0], x[0], padding)[0])(x)
 
 
 # ---- inside torch's layers
@@ -209,7 +200,7 @@ def encoder(options, replaced):
     return model, method
 
 
-@pytest.mark.parametrize("replaced", [[0], [1], [0, 1]])
+@pytest.mark.parametrize("replaced", [[1], [0, 1]])
 @pytest.mark.parametrize("grad", [False, True])
 def test_in_the_default_encoder_evaluation_with_padding_is_torchs(replaced, grad):
     ours, theirs = encoder(BASELINE, replaced)[0].eval(), encoder(BASELINE, [])[0].eval()
@@ -227,12 +218,12 @@ def test_it_trains_inside_torchs_encoder(options):
     optimiser = torch.optim.AdamW((p for p in model.parameters() if id(p) not in own), lr=0.01)
     x, padding = random(5, 6, D).float(), padding_of(6, 5, 4, 3, 2)
     target, losses = x.flip(2), []
-    for step in range(25):
+    for step in range(15):
         loss = (model(x, src_key_padding_mask=padding) - target)[~padding].square().mean()
         losses.append(loss.item())
         optimiser.zero_grad()
         loss.backward()
-        method.after_backward(model, step / 25)
+        method.after_backward(model, step / 15)
         optimiser.step()
     assert sum(losses[-5:]) < sum(losses[:5])
     model.eval()
@@ -325,18 +316,6 @@ def test_records_have_the_weights_before_dropout_and_what_is_returned_those_afte
     assert 0.1 < (dropped == 0).float().mean() < 0.7
 
 
-def test_losses_on_weights_are_of_those_before_dropout():
-    torch.manual_seed(0)
-    x = torch.randn(3, 6, D)
-    for options in (DPP, {"name": "disagreement", "term": "position"}):
-        module, found = drop_in(options, dropout=0.5), []
-        for training in (True, False):
-            with record_heads(module.train(training)) as records:
-                module(x, x, x)
-            found.append(module.method.differences([replace(records[0], outputs=torch.ones(18, H, 4))]))
-        assert torch.equal(*found)
-
-
 def test_need_weights_leaves_the_record_of_an_outer_record_heads():
     modules = nn.ModuleList([drop_in(DPP), drop_in(DPP), drop_in(DPP)])
     x = random(2, 4, D).float()
@@ -346,23 +325,6 @@ def test_need_weights_leaves_the_record_of_an_outer_record_heads():
                 assert (module(x, x, x, need_weights=need)[1] is not None) == need
         assert [record.weights is not None for record in records] == [weights] * 3
     assert all(not module.attention.recorders for module in modules)
-
-
-@pytest.mark.parametrize("options", [BASELINE, MOA], ids=str)
-@pytest.mark.parametrize("average", [True, False])
-def test_an_empty_batch_and_one_of_padding_alone_give_zeros(options, average):
-    module, empty, x = drop_in(options), torch.zeros(0, 4, D), random(2, 4, D).float()
-    everything = torch.ones(2, 4, dtype=torch.bool)
-    assert module(empty, empty, empty)[0].shape == (0, 4, D)
-    assert module(empty, empty, empty, torch.zeros(0, 4, dtype=torch.bool))[0].shape == (0, 4, D)
-    output, weights = module(x, x, x, everything, average_attn_weights=average)
-    assert not output.any()
-    assert not weights.any()
-    assert weights.shape == module(x, x, x, average_attn_weights=average)[1].shape
-    memory = x.flip(1)
-    output, weights = module(x, memory, memory, everything)
-    assert output.isfinite().all()
-    assert not weights.any()
 
 
 # ---- how it is made

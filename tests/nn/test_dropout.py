@@ -15,7 +15,7 @@ def dropped_out(p, x, seed=0):
     return Dropout(p).train()(x)
 
 
-@pytest.mark.parametrize("p", [0.01, 0.1, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("p", [0.01, 0.3, 0.9])
 def test_rate_and_mean_are_right_within_five_standard_errors(p):
     n = 200_000
     y = dropped_out(p, torch.ones(n))
@@ -58,8 +58,7 @@ def test_any_shape_is_kept_and_backward_uses_the_same_mask(shape, p, dtype):
     torch.testing.assert_close(x.grad, weights * (y != 0) * scale)
 
 
-@pytest.mark.parametrize("p", [1 - 2**-16, 1 - 2**-18, 1 - 1e-9])
-def test_a_probability_just_below_one_is_taken(p):
-    y = dropped_out(p, torch.ones(100_000))
+def test_a_probability_just_below_one_is_taken():
+    y = dropped_out(1 - 2**-18, torch.ones(100_000))
     assert y.isfinite().all()
     assert (y == 0).float().mean() > 0.999

@@ -43,7 +43,7 @@ def results(module, x, dtype=torch.bfloat16):
     return [y.detach(), *torch.autograd.grad((y * weight).sum(), (x, *module.parameters()))]
 
 
-@pytest.mark.parametrize("shape", [(1,), (63,), (64,), (65,), (2, 3, 11), (0,)], ids=str)
+@pytest.mark.parametrize("shape", [(1,), (64,), (65,), (2, 3, 11), (0,)], ids=str)
 @pytest.mark.parametrize(("bias", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_outputs_and_gradients_are_those_of_torch(shape, bias, dtype):
     x = torch.randn(*shape, 24)
@@ -60,8 +60,7 @@ def test_an_output_may_be_changed_in_place():
 
 def test_without_autocast_it_is_torchs_to_the_bit():
     x = torch.randn(70, 24)
-    for ours, theirs in zip(*(results(module, x, dtype=None) for module in pair()), strict=True):
-        assert torch.equal(ours, theirs)
+    torch.testing.assert_close(*(results(module, x, dtype=None) for module in pair()), rtol=0, atol=0)
 
 
 def test_transforms_and_the_compiler_see_torchs_layer():

@@ -60,13 +60,10 @@ def literal_mask(queries, keys, causal):
 
 
 @given(pairs=lengths_of_pairs, width=widths)
-def test_windows_hold_every_sentence_once_and_no_more_than_they_can(pairs, width):
+def test_sentences_share_windows_by_first_fit(pairs, width):
     source, target = zip(*pairs, strict=True)
     windows = assign_windows(source, target, width=width)
     assert sorted(i for window in windows for i in window) == list(range(len(pairs)))
-    assert all(windows)
-    for lengths in (source, target):
-        assert max(sum(lengths[i] for i in window) for window in windows) <= max(width, *lengths)
     assert windows == literal_assign_windows(source, target, width=width)
 
 
@@ -84,9 +81,6 @@ def test_rows_are_the_literal_ones(lengths, width):
     assert rows.tokens == sum(lengths)
     assert rows.offsets().tolist() == [sum(lengths[i] for i in order[:b]) for b in range(len(order))]
     assert rows.full == (-1 not in rows.sentences.flatten().tolist())
-    if rows.full:
-        assert torch.equal(rows.row_of_slot, torch.arange(rows.tokens))
-        assert torch.equal(rows.slots, torch.arange(rows.tokens))
 
 
 @given(pairs=lengths_of_pairs, width=widths)
