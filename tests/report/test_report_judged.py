@@ -127,6 +127,8 @@ def test_a_run_with_averaged_parameters_is_judged_by_the_mean_bleu_of_its_test_s
                 scores |= {"validation_nll_average": 1.6, "bleu_average": 39.0} if averaged else {}
                 run = metrics(variant, seed, experiment=EXPERIMENT, validation_nll_best=1.6 + seed / 1e4, **scores)
                 run["config"]["data"]["more_tests"] = tests
+                alike = 0.1 if variant == "dis-o" else 0.3
+                run["heads"] = {"measures": {"encoder 1": {"cka": [[1.0, alike], [alike, 1.0]], "effective_rank": 7.0}}}
                 put(run)
         data = table_data("p", EXPERIMENT)
         assert ("bleu_mean" in data.numbers) == ("BLEU, averaged" in data.tables["every model"]) == averaged
@@ -135,6 +137,8 @@ def test_a_run_with_averaged_parameters_is_judged_by_the_mean_bleu_of_its_test_s
     numbers = data.numbers.set_index("variant")
     for variant, of_seeds in means.items():
         assert numbers.loc[variant, "bleu_mean"] == pytest.approx(sum(of_seeds) / 3)
+    assert numbers["cka"].to_dict() == pytest.approx({"baseline": 0.3, "dis-o": 0.1})
+    assert numbers.loc["dis-o", "cka_difference"] == pytest.approx(-0.2)
     scores = {variant: dict(enumerate(of_seeds)) for variant, of_seeds in means.items()}
     ((mean, half, _),) = worked_out(scores, ("dis-o", "baseline")).values()
     row = numbers.loc["dis-o"]

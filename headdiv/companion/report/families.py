@@ -21,6 +21,7 @@ from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.papers import BASELINE, Column, Contrast, Factor, PaperTask
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.groups import Groups
+from headdiv.companion.report.measures import MEASURES, mean_measure
 from headdiv.companion.report.verdicts import (
     AS_GOOD,
     BETTER,
@@ -48,7 +49,12 @@ OF_AN_ARM = {  # verdicts, as docs/contest.md words them for a method against th
 
 
 def score_of(run: RunResult, score: str) -> float:
-    """A number of a run, NaN where it has none; of no score are the lowest loss and the mean of the test sets' BLEU."""
+    """A number of a run, NaN where it has none.
+
+    No scores are the lowest loss, the mean of the test sets' BLEU, and measures of the heads, means over modules.
+    """
+    if score in MEASURES:
+        return mean_measure(run, score)
     value = run.value(score)
     if value is None and score == LOWEST_LOSS:
         value = min(point.validation_nll for point in run.curve)
