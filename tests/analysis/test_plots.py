@@ -13,6 +13,7 @@ from matplotlib import pyplot
 import headdiv
 from headdiv import plots
 from headdiv.analysis.masking import HeadChange
+from headdiv.analysis.similarity import Observed, compare_heads
 from headdiv.core.errors import ConfigError, DataError
 
 mpl.use("agg")
@@ -50,10 +51,8 @@ def texts(axis):
 
 
 def test_a_measure_of_every_head_is_a_row_for_each_module():
-    frame = headdiv.ModelHeads(
-        model := torch.nn.Sequential(headdiv.MultiheadAttention(8, 4)), lambda x: model[0](x, x, x)
-    )
-    frame = frame.to_frame([torch.randn(5, 2, 8)])
+    attention = headdiv.MultiheadAttention(8, 4)
+    frame = headdiv.ModelHeads(attention, lambda x: attention(x, x, x)).to_frame([torch.randn(5, 2, 8)])
     ax = plots.head_map(frame, "entropy")
     assert image_of(ax) == pytest.approx(frame["entropy"].to_numpy()[None])
     assert (texts(ax.yaxis), texts(ax.xaxis)) == (["encoder 1"], ["1", "2", "3", "4"])
@@ -63,7 +62,6 @@ def test_a_measure_of_every_head_is_a_row_for_each_module():
     assert given.images[0].norm.vmin == -given.images[0].norm.vmax  # signed
     change = plots.head_map(frame["entropy"].rename("loss change") - 1e-3 - frame["entropy"].mean()).images[0]
     assert change.norm.vmin == -change.norm.vmax  # so is what has negative values
-    assert change.cmap.name == plots.DIVERGING
     assert "units of 0.001" in plots.head_map(0.001 + 0 * frame["entropy"]).get_title()
 
 
@@ -78,16 +76,11 @@ def test_modules_of_different_numbers_of_heads_stand_in_their_order():
 
 def test_the_similarity_of_every_two_heads_is_that_of_the_measures(records):
     ax = plots.similarity_map(records, "encoder 2", "cosine")
-    (_, expected), *_ = headdiv.analysis.similarity.compare_heads(
-        [headdiv.analysis.similarity.Observed([records[1]], {})]
-    )
+    ((_, expected),) = compare_heads([Observed([records[1]], {})])
     assert image_of(ax) == pytest.approx(expected.cosine.numpy())
     assert image_of(plots.similarity_map(torch.eye(3))) == pytest.approx(np.eye(3))
-    for name, message in (
-        (None, "name: found None"),
-        ("encoder 3", "name: found 'encoder 3'"),
-    ):
-        with pytest.raises(DataError, match=message):
+    for name in (None, "encoder 3"):
+        with pytest.raises(DataError, match=f"name: found {name!r}"):
             plots.similarity_map(records, name)
 
 

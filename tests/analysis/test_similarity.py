@@ -9,7 +9,7 @@ import torch
 from examples import every_method, heads_by_sentence, made_up_heads, record_of, some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
-from observed import observe
+from small_model import BEGIN, END, make_batch
 
 from headdiv.analysis import similarity
 from headdiv.analysis.similarity import (
@@ -37,6 +37,17 @@ seeds = st.integers(0, 2**31 - 1)
 
 def random(seed, *shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def observe(model, pairs, batches, window=48):
+    """Batch by batch, each given by the numbers of its pairs; the first and last words of sentences are special."""
+    for numbers in batches:
+        batch = make_batch(pairs, numbers, window=window)
+        with torch.no_grad(), record_heads(model) as records:
+            model(batch)
+        source, target = batch.source == END, batch.target_in == BEGIN
+        special = {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
+        yield Observed(records, special)
 
 
 def compared(weights, values, outputs):
@@ -129,8 +140,7 @@ def literal_measures(model, pairs):
     return result
 
 
-@pytest.mark.parametrize("window", [48, 1])
-@pytest.mark.parametrize("batches", [[range(7)], [range(3), range(3, 7)]], ids=["one batch", "several"])
+@pytest.mark.parametrize(("window", "batches"), [(48, [range(7)]), (1, [range(3), range(3, 7)])])
 def test_measures_are_the_literal_ones(window, batches):
     """However sentences are packed and batched. Confidence leaves special tokens out, as queries and as keys."""
     model, _ = tiny({"name": "baseline"}, encoder_layers=2)
@@ -186,7 +196,7 @@ def test_effective_ranks_that_are_known():
     )
 
 
-@pytest.mark.parametrize("constant", [0.0, 0.1, 1000.0])
+@pytest.mark.parametrize("constant", [0.0, 1000.1])
 def test_a_head_that_never_changes_is_like_none(constant):
     outputs = random(4, 30, 3, 2)
     outputs[:, 1] = constant
@@ -239,18 +249,6 @@ def test_of_many_words_a_sample_stands_for_all(monkeypatch):
     torch.testing.assert_close(sampled["js"], js_sum(weights[::5]) * 101 / 21)
     torch.testing.assert_close(sampled["js"], whole["js"], rtol=0.2, atol=0)
     assert all(torch.equal(sampled[name], whole[name]) for name in whole if name != "js")
-
-
-def test_special_tokens_are_no_words_but_may_be_looked_at():
-    """</s> as a query is left out of everything; as a key it takes part in the distance of two distributions."""
-    A, V, Z = made_up_heads(8, N=4, S=4)
-    special = torch.tensor([False, False, True, False])
-    ((_, found),) = compare_heads([Observed([record_of(A, V, Z)], {"cross": (special, special)})])
-    without = compared(A[:, ~special], V, Z[:, ~special])
-    assert found.queries == 3
-    for name in ("js", "cka", "correlation", "entropy"):
-        torch.testing.assert_close(getattr(found, name), getattr(without, name))
-    torch.testing.assert_close(without.confidence, A[:, ~special].amax(-1).mean(-1))
 
 
 def test_padding_may_stand_anywhere_and_an_example_be_all_padding():

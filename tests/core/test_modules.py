@@ -33,12 +33,6 @@ def test_of_an_adapters_copies_and_the_original_the_one_that_runs_is_found():
         assert found() == "original_module"
 
 
-def test_a_module_under_two_names_is_found_once():
-    norm = nn.LayerNorm(4)
-    model = nn.ModuleDict({"a": norm, "b": nn.Sequential(norm, nn.Linear(4, 4))})
-    assert list(active_modules(model, (nn.LayerNorm, nn.Linear))) == ["a", "b.1"]
-
-
 def test_an_original_that_another_layer_shares_is_found_there():
     """PEFT wraps a module under the first of its names."""
     peft = pytest.importorskip("peft")
