@@ -4,8 +4,6 @@ import pytest
 from faulty import exactly
 
 import headdiv.companion.tasks.run_config as module
-from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.results import stored
 from headdiv.companion.models.sizes import DecodeConfig, LMConfig, ModelConfig
 from headdiv.companion.tasks.qa import SpanConfig
 from headdiv.companion.tasks.run_config import RunConfig, first_difference
@@ -132,16 +130,5 @@ def test_options_that_are_stored_only_where_they_are_not_the_default_make_runs_d
     rarely = {"method": {**method, "update_every": 16}}
     assert first_difference({"method": method}, rarely, ["method"]) == "method.update_every"
     assert first_difference({"method": method}, {"method": {**method, "xi": 0.8}}, ["method"]) is None  # came later
-
-
-def test_patience_is_stored_where_it_was_asked_for(project):
-    assert "patience" not in project.config().model_dump(mode="json")["train"]
-    assert project.config(train={"patience": 3}).hash != project.config().hash
-
-
-def test_stored_results_belong_to_the_profile():
-    """Those that were made when a plan was a sentence."""
-    profile, experiment = "headtohead-small", "headtohead/translation"
-    found = {run.seed: run.config.method for run in stored(profile, experiment) if run.variant == "manual"}
-    runs = [config for config in Runs(profile).of(experiment) if config.variant == "manual"]
-    assert {config.seed: config.model_dump(mode="json")["method"] for config in runs} == found != {}
+    assert "patience" not in stored[0]["train"]
+    assert project.config(train={"patience": 3}).hash != plain.hash

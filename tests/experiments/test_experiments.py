@@ -1,10 +1,8 @@
 """Profiles expanded into runs."""
 
 import pytest
-from tracked import ROOT, git_files
 
 from headdiv.companion.experiments.profiles import Runs, run_config
-from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError
 
 EXPERIMENT = "deacon/translation"
@@ -27,18 +25,6 @@ def refusal(call, *given):
     with pytest.raises(ConfigError) as found:
         call(*given)
     return str(found.value)
-
-
-def test_every_profile_of_the_project_loads(monkeypatch):
-    monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    for profile in (path.stem for path in git_files("config/*.yaml")):
-        found = Runs(profile)
-        assert found.name == profile
-        for experiment in found.experiments():
-            planned = found.planned(experiment)
-            assert len({config.hash for config in planned}) == len(planned)
-    assert [config.variant for config in Runs("multi30k").of(EXPERIMENT)] == SEVEN
-    assert {config.kind for config in Runs("quick").all()} == set(TASKS)
 
 
 def test_the_seven_rows_come_in_the_papers_order_seed_by_seed(home):
@@ -134,21 +120,16 @@ def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(
 @pytest.mark.parametrize(
     ("more", "line", "message"),
     [
-        ("    settings:\n      direct-9: {model.dropout: 0.3}\n", 7,
-         "settings.direct-9: unknown variant 'direct-9'; did you mean 'direct-8'?"),
         ("    settings:\n      direct-8: {model.dropuot: 0.3}\n", 7, "settings.direct-8.model.dropuot: unknown key"),
         ("    settings:\n      direct-8: {data.name: x}\n", 7,
          "settings.direct-8.data.name: unknown key; expected one of"),
-        ("    settings:\n      direct-8: {train.share: 0}\n", 7, "settings.direct-8.train.share: "),
         ("    variants: [direct-9]\n", 6, "variants.0: unknown variant 'direct-9'; did you mean 'direct-8'?"),
-        ("    variants: [baseline, direct-8, baseline]\n", 6, "variants: input should name nothing twice"),
         ("    define:\n      direct-9:\n        {name: deacon, architecture: direct,\n         m: 9}\n", 9,
          "define.direct-9.m: 9 is more than the k = 8 inputs of the PCA layer"),
         ("    model: {heads: 4}\n", 4, "variants.direct-8.m: 8 is more than the k = 4 inputs"),
         ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
         ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method 'decon'; did you mean 'deacon'?"),
         ("    variants: [a]\n    define: {a: {name: deacon}}\n", 7, "define.a.m: is missing"),
-        ("    train: {epochs: 0}\n", 6, "train.epochs: "),
         ("    define: {a_b: {name: baseline}}\n", 6, "define.a_b: a variant's name is made of letters"),
         ("    define: {direct-8: {name: baseline}}\n", 6, "define.direct-8: is a variant of the paper's"),
     ],
@@ -185,12 +166,8 @@ experiments:
          "line 5: experiments.deacon/translation.data.target: 'xx' is not known; there are: "),
         ("{name: multi30k,", "{name: toy,",
          "line 5: experiments.deacon/translation.data.test: found 'test_2016_flickr', expected the default, 'test'"),
-        ("{name: multi30k,", "{name: multi30k, held_out: 8,",
-         "line 5: experiments.deacon/translation.data.held_out: found 8, expected the default, 500"),
         ("max_answer_words", "beam", "line 10: experiments.deacon/qa.decode.beam: unknown key; known here: "
          "max_answer_words"),
-        ("layers: 3", "encoder_layers: 3", "line 15: experiments.deacon/lm.model.encoder_layers: unknown key; "
-         "did you mean 'layers'?"),
         ("      epoch_tokens: 100\n", "", "line 12: experiments.deacon/lm.data.epoch_tokens: is missing"),
         ("d_model: 32", "d_model: 30", "line 15: experiments.deacon/lm.model.heads: 16 does not divide d_model = 30"),
         ("{name: toy}", "{name: mine, files: {train: a.json}}",
@@ -213,6 +190,3 @@ def test_a_run_that_is_not_there_is_named(home):
     assert said == "profile p: no experiment 'deacon/translatoin'; did you mean 'deacon/translation'?"
     said = refusal(found.one, EXPERIMENT, "x", 1)
     assert said == f"profile p: no variant 'x'; known here: {', '.join(sorted(SEVEN))}"
-    for seed in ("1", 2**63):
-        expected = f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}"
-        assert refusal(found.one, EXPERIMENT, "baseline", seed) == expected

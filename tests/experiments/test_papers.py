@@ -162,10 +162,6 @@ def test_what_a_paper_names_is_there(name):
         assert re.fullmatch(FILE, figure)
         assert {*content.variants, *content.against} <= set(paper.tasks[content.task].variants)
         assert set(content.beside) <= set(paper.tasks)
-
-
-@pytest.mark.parametrize("name", PAPERS)
-def test_a_figure_has_what_its_kind_needs(name):
     for entry in figures_of_paper(name).values():
         check(entry.Options, entry.options)
         assert entry.caption

@@ -5,7 +5,6 @@ from click.testing import CliRunner
 from conftest import EXPERIMENT
 
 from headdiv.companion.command_line import cli
-from headdiv.companion.data.corpora.seq2seq import load_translation
 from headdiv.companion.experiments import parameters as params
 from headdiv.companion.experiments import running as training
 from headdiv.companion.experiments.papers import task_of
@@ -44,18 +43,6 @@ def lm_formula(variant, words, positions, d, h, ff, layers):
     attention = 3 * d * d + 3 * d + after_the_heads(variant, d, h) + 2 * d
     feed_forward = d * ff + ff + ff * d + d + 2 * d
     return (words + positions) * d + layers * (attention + feed_forward)
-
-
-def test_audit_of_a_toy_profile_is_the_formula(project):
-    config = project.config()
-    project.write_profile("all", variants=None)
-    corpus = load_translation(config.data)
-    audit = params.audit("all", EXPERIMENT)
-    sizes = (len(corpus.source), len(corpus.target), 16, 8, 16, 1)
-    assert {name: row["parameters"] for name, row in audit.items()} == {
-        variant: formula(variant, *sizes) for variant in VARIANTS
-    }
-    assert not (project.home / "work").exists()
 
 
 def test_a_variant_of_ones_own_has_no_count_in_the_paper(project):

@@ -33,7 +33,7 @@ def test_a_profile_outside_config_does_not_share_the_results_of_its_namesake(pro
         assert paths.results(profile) == home / "results" / "own"
 
 
-@pytest.mark.parametrize("name", ["50% a#b", "my runs", "größe", "a?b", ".hidden", ".."])
+@pytest.mark.parametrize("name", ["50% a#b", "größe", ".."])
 def test_a_name_that_would_break_links_and_commands_is_refused(folder, name):
     with pytest.raises(ConfigError, match=r"a profile's name is made of letters .* found"):
         paths.results(f"config/{name}.yaml")

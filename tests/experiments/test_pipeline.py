@@ -16,6 +16,7 @@ from headdiv.companion import pipeline
 from headdiv.companion.experiments.profile_file import Profile
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.pipeline import Plan, check_config, notebook_code
+from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError
 
 NOTEBOOK = "notebooks/runs/deacon_translation.ipynb"
@@ -65,14 +66,6 @@ def test_a_table_that_compares_outputs_needs_them(planned):
 
 
 # ---- how a plan is made
-
-
-def test_a_profile_that_has_changed_is_planned_anew(planned):
-    before = Plan("tiny")
-    planned.write_profile("tiny", {"threads": 3})
-    assert (before.threads, Plan("tiny").threads) == (1, 3)
-    planned.write_profile("tiny")
-    assert vars(Plan("tiny")) == vars(before)
 
 
 def test_plugins_and_caution_decide_what_is_drawn_and_no_run(planned):
@@ -164,31 +157,28 @@ def test_prose_of_a_notebook_does_not_count_and_code_does(planned):
     assert changed("markdown", "") == before
 
 
-@pytest.mark.parametrize(
-    ("config", "sentence"),
-    [
-        ({"profle": "multi30k"}, "profle: unknown key; did you mean 'profile'"),
-        ({"x": 1}, "x: unknown key; known here: gpu, profile"),
-        ({"profile": 5}, "profile: .* found 5"),
-        ({"gpu": "two"}, "gpu: .* found 'two'"),
-    ],
-)
-def test_a_mistake_in_the_configuration_of_snakemake_is_named(config, sentence):
+def test_a_mistake_in_the_configuration_of_snakemake_is_named():
     check_config({"profile": "multi30k", "gpu": 1})
-    with pytest.raises(ConfigError, match=sentence):
-        check_config(config)
+    for config, sentence in (
+        ({"profle": "multi30k"}, "profle: unknown key; did you mean 'profile'"),
+        ({"gpu": "two"}, "gpu: .* found 'two'"),
+    ):
+        with pytest.raises(ConfigError, match=sentence):
+            check_config(config)
 
 
 def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):
-    monkeypatch.setenv("HEADDIV_MIRROR", "nowhere")  # profiles of files of one's own are planned where these are
-    own = []
+    """But those of files of one's own, which are planned where these files are."""
+    monkeypatch.setenv("HEADDIV_MIRROR", "nowhere")
     for path in git_files("config/*.yaml"):
         shutil.copy(path, planned.home / "config" / path.name)
         runs = Runs(path.stem)
-        own += [path.stem for config in runs.all() if config.data.files is not None][:1]
-        if path.stem not in own:
+        for experiment in runs.experiments():
+            hashes = [config.hash for config in runs.planned(experiment)]
+            assert len({*hashes}) == len(hashes)
+        if all(config.data.files is None for config in runs.all()):
             assert Plan(path.stem).tables
-    assert "quick" not in own
+    assert {config.kind for config in Runs("quick").all()} == {*TASKS}
 
 
 def test_the_readme_of_the_profiles_names_all_of_them_and_their_keys():

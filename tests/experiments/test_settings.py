@@ -26,22 +26,17 @@ MISTAKES = {  # what is replaced in the profile, by what: line, key and problem
     ("title: test\n", ""): "line 1: title: is missing",
     ("seeds: [1]", "seed: 1"): "line 2: seed: unknown key; did you mean 'seeds'?",
     ("epochs", "epoch"): f"line 10: {HERE}.train.epoch: unknown key; did you mean 'epochs'?",
-    (
-        "d_model",
-        "zzz",
-    ): f"line 7: {HERE}.model.zzz: unknown key; known here: activation, attention_bias, d_ff, d_",
+    ("d_model", "zzz"): f"line 7: {HERE}.model.zzz: unknown key; known here: activation, attention_bias, d_ff, d_",
     ("{name: toy}", "{}"): f"line 5: {HERE}.data.name: is missing",
     ("[1]", "[1, two]"): "line 2: seeds.1: input should be a valid integer",
     ("[1]", "[1, 2, 1]"): "line 2: seeds: input should name nothing twice, and 1 is, found [1, 2, 1]",
     ("  deacon/translation:", "  deacon:"): "line 4: experiments.deacon: found 'deacon', expected <paper>/<task>",
     ("heads: 8", "heads: 3"): f"line 8: {HERE}.model.heads: 3 does not divide d_model = 16",
     ("0.01", ".nan"): f"line 11: {HERE}.train.learning_rate: input should be a finite number, found nan",
-    ("epochs: 2", "betas: [0.9, 1.0]"): f"line 10: {HERE}.train.betas.1: input should be less than 1, found 1.0",
     ("deacon/translation", "deacon/translatoin"): (
         "line 4: experiments.deacon/translatoin: task 'translatoin' of deacon is not known; did you mean 'translation'?"
     ),
     (PROFILE, "a: 1\nb: [1\nc: 2\n"): "line 3: not valid YAML (",
-    (PROFILE, "a: 1\n\tb: 2\n"): "line 2: not valid YAML (",
     (PROFILE, ""): "line 1: input should be a valid dictionary or instance of Profile, found None",
     ("heads: 8", "heads: 8\n      d_model: 8"): "line 9: the key 'd_model' is given twice",
 }
