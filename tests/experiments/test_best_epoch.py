@@ -4,9 +4,9 @@ import copy
 
 import pytest
 import torch
+from conftest import Project
 from safetensors.torch import load_file
-from small_runs import interrupt, small_config
-from surroundings import enter
+from small_runs import interrupt
 from torch.nn import functional as F
 
 from headdiv.companion.experiments import evaluation, running
@@ -37,10 +37,10 @@ def losses(patch, *values):
 
 
 @pytest.fixture
-def second(project, monkeypatch):
+def second(finished, monkeypatch):
     """A run of four epochs whose second is the best: the third is no better."""
     losses(monkeypatch, 6.0, 5.0, 5.0, 5.5)
-    return train(project.config("direct-8", train=EPOCHS))
+    return train(finished.config("direct-8", train=EPOCHS))
 
 
 def searches(patch):
@@ -59,31 +59,29 @@ def tensors(path):
     return {name: value.numpy().tobytes() for name, value in load_file(path).items()}
 
 
-def test_the_best_epochs_parameters_are_kept_beside_the_last(project, second):
+def test_the_best_epochs_parameters_are_kept_beside_the_last(second, run):
     """Those of a training that ends there, since nothing in this schedule depends on the number of epochs."""
-    ended = train(project.config("direct-8"))
-    assert tensors(second.folder / BEST) == tensors(ended.folder / "model.safetensors")
+    assert tensors(second.folder / BEST) == tensors(run.folder / "model.safetensors")
     assert tensors(second.folder / BEST) != tensors(second.folder / "model.safetensors")
     stored = read_json(second.folder / "training.json")
     assert (stored["best_epoch"], stored["evaluated_epoch"]) == (2, 4)
     assert stored["curve"] == second.record["curve"]
-    assert not (ended.folder / "best").exists()
+    assert not (run.folder / "best").exists()
 
 
-def test_a_checkpoint_with_a_damaged_best_epoch_gives_way_to_the_one_before(project, monkeypatch, caplog):
+def test_a_checkpoint_with_a_damaged_best_epoch_gives_way_to_the_one_before(finished, run, monkeypatch, caplog):
     losses(monkeypatch, 6.0, 5.0, 5.0, 5.5)
-    config = project.config("direct-8", train=EPOCHS)
+    config = finished.config("direct-8", train=EPOCHS)
     interrupt(config, 13)
     newest = run_folder(config) / "checkpoints" / "step13" / "best.safetensors"
     newest.write_bytes(newest.read_bytes()[:-8])
-    run = train(config)
+    again = train(config)
     assert "goes on from step 12" in caplog.records[0].getMessage()
-    assert tensors(run.folder / BEST) == tensors(train(project.config("direct-8")).folder / "model.safetensors")
+    assert tensors(again.folder / BEST) == tensors(run.folder / "model.safetensors")
 
 
-def test_the_best_epoch_is_scored_and_its_outputs_are_stored(project, second, monkeypatch):
-    ended = train(project.config("direct-8"))
-    expected, metrics = evaluate(ended), evaluate(second)
+def test_the_best_epoch_is_scored_and_its_outputs_are_stored(second, run, monkeypatch):
+    expected, metrics = evaluate(run), evaluate(second)
     scores = metrics["scores"]
     for name in ("bleu", "chrf"):
         assert scores[f"{name}_best"]["value"] == expected["scores"][name]["value"]
@@ -93,7 +91,7 @@ def test_the_best_epoch_is_scored_and_its_outputs_are_stored(project, second, mo
     path = record(metrics, "tiny")
     task = TASKS["translation"]
     stored = read_outputs(path)
-    assert stored.more == {"best": task.outputs(ended)} == {"best": task.outputs(best_run(second))}
+    assert stored.more == {"best": task.outputs(run)} == {"best": task.outputs(best_run(second))}
     assert (stored.test, stored.tokens) == (task.outputs(second), task.searched(second)["tokens"])
     searched = searches(monkeypatch)
     assert evaluate(load_run(second.config)) == metrics
@@ -129,7 +127,7 @@ def test_the_mean_of_the_last_epochs_is_evaluated_beside_the_best(project, monke
     assert read_outputs(path).more["average"] == TASKS["translation"].outputs(average)
 
 
-def test_a_damaged_best_epoch_is_noticed_and_trained_again(project, second, caplog):
+def test_a_damaged_best_epoch_is_noticed_and_trained_again(second, caplog):
     path, expected = second.folder / BEST, tensors(second.folder / BEST)
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(DamageError, match="damaged"):
@@ -144,30 +142,25 @@ PATIENT = {"epochs": 9, "patience": 2, "checkpoint_seconds": 1e-9}
 CURVE = (6.0, 5.0, 5.0, 5.5, 1.0)  # the last is not reached
 
 
-@pytest.fixture
-def stopped(project, monkeypatch):
+def test_it_stops_and_the_best_epoch_is_evaluated(finished, run, monkeypatch):
     losses(monkeypatch, *CURVE)
-    return train(project.config("direct-8", train=PATIENT))
-
-
-def test_it_stops_and_the_best_epoch_is_evaluated(project, stopped, monkeypatch):
+    stopped = train(finished.config("direct-8", train=PATIENT))
     assert [point["validation_nll"] for point in stopped.record["curve"]] == list(CURVE[:4])
     assert (stopped.record["best_epoch"], stopped.record["evaluated_epoch"]) == (2, 2)
-    ended = train(project.config("direct-8"))
-    assert tensors(stopped.folder / "model.safetensors") == tensors(ended.folder / "model.safetensors")
+    assert tensors(stopped.folder / "model.safetensors") == tensors(run.folder / "model.safetensors")
     for loaded in (stopped, load_run(stopped.config)):
-        for mine, its in zip(loaded.model.parameters(), ended.model.parameters(), strict=True):
+        for mine, its in zip(loaded.model.parameters(), run.model.parameters(), strict=True):
             assert torch.equal(mine, its)
     assert best_run(stopped) is stopped  # so nothing is searched again below
     assert not (stopped.folder / "best").exists()
     searched = searches(monkeypatch)
-    metrics, expected = evaluate(stopped), evaluate(ended)
-    assert len(searched) == 2  # one of each run
+    metrics, expected = evaluate(stopped), evaluate(run)
+    assert len(searched) == 1  # the other run's is stored
     assert metrics["evaluated_epoch"] == metrics["scores"]["best_epoch"]["value"] == 2
     assert metrics["scores"]["validation_nll"]["value"] == 5.0
     assert "epoch 2" in metrics["scores"]["training_loss"]["signature"]
     assert metrics["heads"] == expected["heads"]
-    for name in ("bleu", "chrf", "bleu_best", "training_nll_evaluated", "temperature"):
+    for name in ("bleu", "chrf", "bleu_best", "training_nll_evaluated"):
         assert metrics["scores"][name]["value"] == expected["scores"][name]["value"]
     assert metrics["more_outputs"] == {}
 
@@ -187,18 +180,13 @@ def test_a_method_does_not_act_after_the_last_epoch_and_schedules_are_those_of_a
 
 
 @pytest.fixture(scope="module")
-def confident(prepared_home, tmp_path_factory):
+def confident(home):
     """A run whose logits are three times too large."""
-    from conftest import Project
-
-    with pytest.MonkeyPatch.context() as patch:
-        home = tmp_path_factory.mktemp("confident")
-        enter(patch, home)
-        run = train(Project(home).config(model={"dropout": 0.0}, train={"epochs": 20}))
-        before = fit_temperature(run)
-        with torch.no_grad():
-            run.model.output_embedding.weight *= 3
-        yield run, before
+    run = train(Project(home).config(model={"dropout": 0.0}, train={"epochs": 20}))
+    before = fit_temperature(run)
+    with torch.no_grad():
+        run.model.output_embedding.weight *= 3
+    return run, before
 
 
 def literal_nll(run, split, count, temperature=1.0):
@@ -232,17 +220,3 @@ def test_the_training_text_is_measured_without_dropout_on_as_many_pairs_as_valid
     assert found["value"] == pytest.approx(literal_nll(run, run.corpus.train, 8), rel=1e-5)
     assert found["signature"].endswith("the first 8 of 60 training pairs")
     assert found["unit"] == "nats/token"
-
-
-@pytest.mark.parametrize("name", ["qa", "lm"])
-def test_every_task_has_these_measures(tmp_path, monkeypatch, name):
-    enter(monkeypatch, tmp_path)
-    config = small_config(name)
-    losses(monkeypatch, 3.0, 2.0, 2.5)
-    run = train(config)
-    metrics = evaluate(run)
-    scores, task = metrics["scores"], TASKS[name]
-    assert scores.keys() >= {f"{one}_best" for one in (task.test_score_name, *task.also_compared, "validation_nll")}
-    assert scores.keys() >= {"training_nll_evaluated", "validation_nll_calibrated", "temperature"}
-    assert ("best" in metrics["more_outputs"]) == (name != "lm")
-    record(metrics, "tiny")

@@ -5,18 +5,17 @@ from dataclasses import replace
 
 import pytest
 from conftest import Project
-from small_runs import result, small_config
+from small_runs import result
 from surroundings import as_rank, enter
 
 from headdiv.companion.experiments.evaluation import head_measures
-from headdiv.companion.experiments.profiles import Runs, run_config
+from headdiv.companion.experiments.profiles import run_config
 from headdiv.companion.experiments.run_result import CurvePoint
 from headdiv.companion.experiments.running import train
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.sizes import DecodeConfig
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.bleu import token_bleu
-from headdiv.core.errors import ConfigError
 from headdiv.methods.deacon import pca_weights
 
 TASK = TASKS["translation"]
@@ -112,12 +111,6 @@ def test_every_epoch_has_measures_of_the_heads_and_of_the_methods_own_weights(pr
     assert curve[0] != curve[1] != curve[2]
 
 
-def test_a_language_model_has_no_such_scores(tmp_path, monkeypatch):
-    enter(monkeypatch, tmp_path)
-    config = small_config("lm", train={"epoch_scores": 5})
-    assert TASKS["lm"].epoch_scores(None, None, config, "cpu") == {}
-
-
 def test_scores_are_the_best_of_the_run_and_the_area_under_its_curve(project):
     run = train(configured(project))
     for point, training, validation in zip(run.record["curve"], (40, 80, 60), (9, 7, 8), strict=True):
@@ -130,13 +123,3 @@ def test_scores_are_the_best_of_the_run_and_the_area_under_its_curve(project):
     once = TASK.scores(run)
     assert once.keys() >= NAMES
     assert "training_imi" not in once  # one epoch has no area
-
-
-@pytest.mark.parametrize("key", ["epoch_scores: 5", "batching: bucketed"])
-def test_a_key_that_a_task_does_not_read_is_refused(project, key):
-    data = "    data: {name: toy, epoch_tokens: 9}\n"
-    text = f"title: t\nseeds: [1]\nexperiments:\n  deacon/lm:\n{data}    train: {{{key}}}\n"
-    (project.home / "config" / "unread.yaml").write_text(text, encoding="utf-8")
-    name = key.partition(":")[0]
-    with pytest.raises(ConfigError, match=rf"line 6: .*train\.{name}: .* has no effect on the task 'lm'"):
-        Runs("unread")

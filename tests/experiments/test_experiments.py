@@ -169,6 +169,8 @@ experiments:
         ("max_answer_words", "beam", "line 10: experiments.deacon/qa.decode.beam: unknown key; known here: "
          "max_answer_words"),
         ("      epoch_tokens: 100\n", "", "line 12: experiments.deacon/lm.data.epoch_tokens: is missing"),
+        ("layers: 3, d_model: 32}", "layers: 3}\n    train: {batching: bucketed}",
+         "line 16: experiments.deacon/lm.train.batching: found 'bucketed', expected the default, 'random'"),
         ("d_model: 32", "d_model: 30", "line 15: experiments.deacon/lm.model.heads: 16 does not divide d_model = 30"),
         ("{name: toy}", "{name: mine, files: {train: a.json}}",
          "line 9: experiments.deacon/qa.data.valid: 'valid' is not known; there are: train"),

@@ -198,6 +198,7 @@ subprocess.run([sys.executable, "-c", job])
 """
 
 
+@pytest.mark.slow
 def test_what_ends_snakemake_ends_its_jobs_and_their_kernels():
     command = [sys.executable, "-c", WITH_A_KERNEL]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as snakemake:

@@ -6,7 +6,7 @@ from faulty import exactly
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import ConfigError
-from headdiv.core.settings import Source, check, nearest
+from headdiv.core.settings import check, nearest
 
 PROFILE = """\
 title: test
@@ -69,11 +69,3 @@ def test_without_a_file_only_the_key_is_named():
     with exactly("train.epochs: input should be greater than or equal to 1, found 0", ConfigError):
         check(TrainConfig, {"epochs": 0}, ("train",))
     assert nearest("adamw", ["Adam", "AdamW"]) == "; did you mean 'AdamW'?"
-
-
-def test_lines_of_keys_and_list_entries(tmp_path):
-    path = tmp_path / "a.yaml"
-    path.write_text("a:\n  - x\n  -\n    b: 1\n    c: 2\n")
-    source = Source(path)
-    lines = {("a",): 1, ("a", 0): 2, ("a", 1, "c"): 5, ("a", 1, "zzz"): 4, ("a", 7): 1, ("zzz", "a"): 1, (): 1}
-    assert {keys: source.place(keys) for keys in lines} == {k: f"{path}, line {n}: " for k, n in lines.items()}

@@ -24,8 +24,8 @@ RESULTS = Path("results") / "tiny"
 RUN_FILES = ("metrics.json", "outputs.json.xz", "heads.png", "run.ipynb")
 
 
-def snakemake(home, *arguments, profile="tiny", config=()):
-    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--config", f"profile={profile}", *config]
+def snakemake(home, *arguments, profile="tiny"):
+    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "1", "--config", f"profile={profile}"]
     environment = os.environ | {"HEADDIV_HOME": str(home), "HEADDIV_DEVICE": "cpu"}
     done = subprocess.run(command, cwd=home, env=environment, capture_output=True, text=True, timeout=1500)
     return done.returncode, done.stdout + done.stderr
@@ -81,13 +81,10 @@ def copied(home):
     """What the pipeline needs of the repository, in a folder of its own; returns it."""
     home.mkdir()
     for name in NEEDED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(
-                source, home / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".ipynb_checkpoints")
-            )
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, home / name, ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
         else:
-            shutil.copy(source, home / name)
+            shutil.copy(ROOT / name, home / name)
     return home
 
 
@@ -100,15 +97,10 @@ def first(tmp_path_factory):
     return home, made(home, "reproduce-all")
 
 
-@pytest.fixture(scope="module")
-def reproduced(first):
-    """The copy of the project; not to be changed."""
-    return first[0]
-
-
 @pytest.fixture
-def project(reproduced, tmp_path):
-    return Project(shutil.copytree(reproduced, tmp_path / "home"))
+def project(first, tmp_path):
+    """A further copy, which a test may change."""
+    return Project(shutil.copytree(first[0], tmp_path / "home"))
 
 
 def test_everything_is_made(first):

@@ -21,7 +21,6 @@ from headdiv.companion.experiments.results import record, stored
 from headdiv.companion.experiments.run_result import metrics_path
 from headdiv.companion.experiments.running import train
 from headdiv.companion.report.tables import table_data
-from headdiv.companion.report.tuning import setting_text
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.errors import ConfigError, DataError, TrainingError
@@ -175,11 +174,6 @@ def test_a_setting_that_diverges_falls_out_and_the_test_set_is_not_read(untuned,
         tune()
 
 
-def test_a_methods_key_is_told_from_the_models():
-    assert setting_text({"model.dropout": 0.2, "method.dropout": 0.1}) == "dropout 0.2, method's dropout 0.1"
-    assert setting_text({"method.gamma": 640.0}) == "gamma 640"
-
-
 # ---- the runs that have the choice
 
 
@@ -249,14 +243,11 @@ def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(untuned):
     [
         ({"rungs": [3, 3]}, "rungs", "rise from rung to rung, found [3, 3]"),
         ({"rungs": [1, 5]}, "rungs.1", "5 is longer than the training of baseline; expected at most"),
-        ({"keep": [1, 2, 1], "rungs": [1, 2, 3]}, "keep", "that does not rise"),
         ({"keep": [4, 1]}, "keep", "4 settings are to survive, and baseline has 3"),
         ({"seeds_per_rung": [1, 1]}, "seeds_per_rung", "the last of them the 2 seeds, found [1, 1]"),
         ({"seeds": [101, 1]}, "seeds.1", "1 is a seed of the runs too"),
         ({"arms": {"basline": []}}, "arms.basline", "unknown variant 'basline'; did you mean 'baseline'?"),
         ({"settings": [{}, {"model.dropuot": 0.2}]}, "settings.1.model.dropuot", "did you mean 'dropout'?"),
-        ({"arms": {"direct-8": [{}, {"method.weight": 1}]}}, "arms.direct-8.1.method.weight", "unknown key"),
-        ({"settings": [{}, {"data.name": "x"}]}, "settings.1.data.name", "expected one of model, train, method"),
         ({"settings": [{}, {"train.epochs": 3}]}, "settings.1.train.epochs", "cannot be tuned"),
     ],
 )

@@ -144,29 +144,29 @@ def bootstrap(base, systems, references, lowercase=False):
     return paired_bootstrap(counts.pop(""), counts, lowercase)
 
 
-def sampled_differences(base, system, references):
-    """A literal twin: the whole test set drawn and scored anew for each sample."""
-    draws = np.random.default_rng(SEED).choice(len(references), size=(SAMPLES, len(references)), replace=True)
-    scored = [
-        [
-            BLEU().corpus_score([lines[i] for i in draw], [[references[i] for i in draw]]).score
-            for lines in (base, system)
-        ]
-        for draw in draws
-    ]
-    return np.array([b - a for a, b in scored])
+def test_the_bootstrap_draws_scores_and_signs_the_samples_as_sacrebleu_does():
+    """A literal twin: the whole test set drawn and scored anew for each sample.
 
-
-def test_the_bootstrap_scores_the_samples_as_sacrebleu_does():
+    Sacrebleu's own p-value, which takes the size of a difference before the mean, follows from the same samples.
+    """
     references = sentences(8)
     base, system = worse(references, 0.3, 1), worse(references, 0.2, 2)
     found = bootstrap(base, {"x": system}, references)
     scores = [corpus_bleu(lines, [references]).score for lines in (base, system)]
     assert (found.baseline, found.scores["x"]) == pytest.approx(tuple(scores))
-    differences = sampled_differences(base, system, references)
-    as_large = np.abs(differences - differences.mean()) >= abs(scores[1] - scores[0])
+    whole, differences = abs(scores[1] - scores[0]), []
+    for draw in np.random.default_rng(SEED).choice(len(references), size=(SAMPLES, len(references)), replace=True):
+        drawn = [[lines[i] for i in draw] for lines in (base, system, references)]
+        one, other = (BLEU().corpus_score(lines, [drawn[2]]).score for lines in drawn[:2])
+        differences.append(other - one)
+    differences = np.array(differences)
+    as_large = np.abs(differences - differences.mean()) >= whole
     assert found.p_values["x"] == pytest.approx((as_large.sum() + 1) / (SAMPLES + 1))
     assert 1 / (SAMPLES + 1) < found.p_values["x"] < 1
+    systems, sizes = [("base", base), ("x", system)], np.abs(differences)
+    signatures, results = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=SAMPLES)()
+    assert found.signature == str(signatures["BLEU"])
+    assert results["BLEU"][1].p_value == pytest.approx(((sizes - sizes.mean() > whole).sum() + 1) / (SAMPLES + 1))
 
 
 def test_bleu_of_counts_is_sacrebleus_for_each():
@@ -182,18 +182,6 @@ def test_bleu_of_counts_is_sacrebleus_for_each():
     np.testing.assert_allclose(bleu_of(counts), twin, rtol=1e-12, atol=0)
 
 
-def test_draws_and_signature_are_sacrebleus():
-    """Its own p-value, worked out from the same samples, is its own."""
-    references = sentences(8)
-    base, system = worse(references, 0.3, 1), worse(references, 0.2, 2)
-    systems = [("base", base), ("x", system)]
-    signatures, results = PairedTest(systems, {"BLEU": BLEU()}, [references], test_type="bs", n_samples=SAMPLES)()
-    assert bootstrap(base, {"x": system}, references).signature == str(signatures["BLEU"])
-    sizes = np.abs(sampled_differences(base, system, references))
-    whole = abs(results["BLEU"][1].score - results["BLEU"][0].score)
-    assert results["BLEU"][1].p_value == pytest.approx(((sizes - sizes.mean() > whole).sum() + 1) / (SAMPLES + 1))
-
-
 def test_of_equally_good_systems_one_in_twenty_differs():
     found = []
     for trial in range(100):
@@ -207,19 +195,14 @@ def test_of_equally_good_systems_one_in_twenty_differs():
     assert max(found) > 0.9
 
 
-def test_number_of_samples_and_seed_are_fixed_and_named(monkeypatch):
+def test_number_of_samples_and_seed_are_fixed_and_named_and_equal_translations_do_not_differ(monkeypatch):
     references = sentences()
-    base, systems = worse(references, 0.3, 1), {"x": worse(references, 0.28, 2)}
+    base = worse(references, 0.3, 1)
+    systems = {"same": list(base), "much": references}
     found = bootstrap(base, systems, references)
+    assert found.p_values["same"] == 1
+    assert found.p_values["much"] < 0.01
     monkeypatch.setenv("SACREBLEU_SEED", "7")
     assert bootstrap(base, systems, references) == found
     assert found.signature.startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert "case:lc" in bootstrap(base, systems, references, lowercase=True).signature
-
-
-def test_equal_translations_do_not_differ():
-    references = sentences()
-    base = worse(references, 0.3, 1)
-    found = bootstrap(base, {"same": list(base), "much": references}, references)
-    assert found.p_values["same"] == 1
-    assert found.p_values["much"] < 0.01

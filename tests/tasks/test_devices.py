@@ -122,8 +122,17 @@ class Asked(TorchFunctionMode):
         return made
 
 
+def infer(task, model, batch):
+    """Losses of a batch, and where a model writes word by word one step."""
+    TASKS[task].loss(model, model.output_weight, batch)
+    if hasattr(model, "start"):
+        memory, mask = torch.zeros(2, 5, WIDTH, device="meta"), torch.zeros(2, 5, device="meta")
+        state = model.start(2, 4) if task == "lm" else model.start(memory, mask, 4, 3)
+        model.step(torch.zeros(2, dtype=torch.int64, device="meta"), state)
+
+
 @pytest.mark.parametrize(("task", "options"), CASES)
-def test_a_training_step_stays_on_its_device_and_waits_where_it_must(task, options):
+def test_a_training_step_and_inference_stay_on_their_device_and_wait_where_they_must(task, options):
     model, method = small_model(task, options)
     learner = learner_of(model.train(), method, TRAIN, task)
     batch = BATCHES[task]().to("meta")
@@ -131,6 +140,9 @@ def test_a_training_step_stays_on_its_device_and_waits_where_it_must(task, optio
         learner.step(batch, 3, 10)
     assert waits.found.keys() <= WAITS.keys()
     assert all(count <= WAITS[place][0] for place, count in waits.found.items())
+    with Waits() as waits, torch.no_grad():
+        infer(task, model.eval(), batch)
+    assert waits.found.keys() <= {"methods/moa.py of"}
 
 
 MISTAKES = {
@@ -154,23 +166,3 @@ def test_mistakes_are_noticed(mistake):
         except (RuntimeError, NotImplementedError):
             raised = True
     assert raised or waits.found
-
-
-# ---- inference
-
-
-def infer(task, model, batch):
-    """Losses of a batch, and where a model writes word by word one step."""
-    TASKS[task].loss(model, model.output_weight, batch)
-    if hasattr(model, "start"):
-        memory, mask = torch.zeros(2, 5, WIDTH, device="meta"), torch.zeros(2, 5, device="meta")
-        state = model.start(2, 4) if task == "lm" else model.start(memory, mask, 4, 3)
-        model.step(torch.zeros(2, dtype=torch.int64, device="meta"), state)
-
-
-@pytest.mark.parametrize(("task", "options"), CASES)
-def test_inference_stays_on_its_device(task, options):
-    model, _ = small_model(task, options)
-    with Waits() as waits, torch.no_grad():
-        infer(task, model.eval(), BATCHES[task]().to("meta"))
-    assert waits.found.keys() <= {"methods/moa.py of"}

@@ -7,8 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.companion.data.readers.lines import BadRecords
-from headdiv.companion.data.readers.xsum import read_articles
 from headdiv.companion.tasks.rouge import rouge
 from headdiv.core.errors import DataError
 
@@ -66,12 +64,6 @@ def test_scores_are_those_of_the_definitions(pairs):
     )
 
 
-def test_real_gold_summaries_score_100(mirror):
-    gold = [article.summary for article in read_articles(mirror / "xsum" / "test.jsonl", BadRecords())][:100]
-    assert values(gold, gold) == dict.fromkeys(NAMES, 100)
-    assert all(0 < value < 50 for value in values(gold[1:] + gold[:1], gold).values())
-
-
 @pytest.mark.parametrize(
     ("text", "reference", "alike"),
     [
@@ -92,7 +84,7 @@ def test_sentences_count_in_rouge_lsum_only():
     assert got["rougeL"] == pytest.approx(50)
 
 
-@pytest.mark.parametrize("text", ["", " \n ", "...", "— ? é ß 猫"])
+@pytest.mark.parametrize("text", ["", "— ? é ß 猫"])
 def test_texts_with_nothing_to_count_score_zero(text):
     assert values([text], ["a cat sat"]) == dict.fromkeys(NAMES, 0)
     assert values(["a cat sat"], [text]) == dict.fromkeys(NAMES, 0)

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headdiv.companion.data.readers.lines import BadRecords
-from headdiv.companion.data.readers.squad import Answer, Question, read_squad
+from headdiv.companion.data.readers.squad import Answer, Question
 from headdiv.companion.tasks.squad_scores import SIGNATURE, exact_match, f1, normalise, squad_scores
 
 WORDS = st.sampled_from(["the", "The", "a", "an", "cat", "Cat", "cats", "sat", "U.S.", "--", "5", "5,000", "é", "Ä"])
@@ -19,15 +18,11 @@ GOLDS = st.lists(TEXTS, min_size=1, max_size=3)
         ("The Mur", "mur"),
         ("  an\tapple,  A pear\nand the rest. ", "apple pear and rest"),
         ("U.S.", "us"),
-        ("well-known", "wellknown"),
         ("$5,000.00", "500000"),
-        ("A.", ""),
         ("the-atre", "theatre"),
-        ("Theatre another a1", "theatre another a1"),
-        ("vitamin A", "vitamin"),
+        ("vitamin A, another", "vitamin another"),
         ("\u201cDie\u201d \u2013 Ä", "\u201cdie\u201d \u2013 ä"),
         ("an\u2013a", "\u2013"),
-        ("", ""),
     ],
 )
 def test_the_form_in_which_answers_are_compared(text, normal):
@@ -77,26 +72,11 @@ def test_an_answer_of_no_words_is_exact_and_has_no_f1_as_in_squads_own_scorer(go
         assert (exact_match(prediction, [gold]), f1(prediction, [gold])) == (exact, 0)
 
 
-# ---- over questions
-
-
-def question(identity, *answers):
-    return Question(identity, "?", " ".join(answers), tuple(Answer(answer, 0) for answer in answers))
-
-
-QUESTIONS = [question("1", "the Mur", "Mur"), question("2", "clock tower"), question("3", "28"), question("4", "Graz")]
-
-
 def test_averages_in_percent_with_missing_predictions_as_0():
+    answers = {"1": ["the Mur", "Mur"], "2": ["clock tower"], "3": ["28"], "4": ["Graz"]}
+    questions = [Question(id, "?", "", tuple(Answer(text, 0) for text in texts)) for id, texts in answers.items()]
     shared = {"unit": "%", "signature": f"{SIGNATURE}; 4 questions"}
-    assert squad_scores({"1": "mur.", "2": "tower", "3": "29", "9": "Graz"}, QUESTIONS) == {
+    assert squad_scores({"1": "mur.", "2": "tower", "3": "29", "9": "Graz"}, questions) == {
         "em": {"value": 25.0, **shared},
         "f1": {"value": pytest.approx(100 * (1 + 2 / 3 + 0) / 4), **shared},
     }
-
-
-def test_gold_answers_score_100(mirror):
-    """No gold answer of this file normalises to nothing; one that did would count 100 in EM and 0 in F1."""
-    questions = read_squad([mirror / "xquad/xquad.en.json"], BadRecords())
-    scores = squad_scores({question.id: question.answers[0].text for question in questions}, questions)
-    assert [scores[name]["value"] for name in ("em", "f1")] == [100, 100]

@@ -156,10 +156,6 @@ def test_a_rank_may_have_an_empty_share(home, kind):
 # ---- the loss
 
 
-def some_held_out(task, run, number=0):
-    return next(islice(task.held_out(run.corpus, "valid", run.config), number, None))
-
-
 def literal_spans(losses, hidden, weight, batch, smoothing):
     """Question answering: −log p of the first and of the last word, a softmax over each passage, in floats."""
     nll = uniform = correct = 0
@@ -180,7 +176,7 @@ def literal_spans(losses, hidden, weight, batch, smoothing):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 def test_the_loss_is_the_literal_one(task, run, smoothing):
-    batch, weight = some_held_out(task, run), run.model.output_weight.detach()
+    batch, weight = next(iter(task.held_out(run.corpus, "valid", run.config))), run.model.output_weight.detach()
     width, rows = weight.shape[1], len(run.model(batch))
     hidden = torch.randn(rows, width, generator=torch.Generator().manual_seed(1))
     losses = task.loss(lambda _: hidden, weight, batch, smoothing)

@@ -34,7 +34,9 @@ def test_a_task_is_learnt_and_evaluated_and_an_interruption_changes_nothing(home
     assert curve[-1]["training_loss"] < 0.93 * curve[0]["training_loss"]
     assert scores["validation_nll"]["value"] < scores["unigram_nll"]["value"] - 0.1
     assert scores["validation_nll"]["unit"] == TASKS[task].unit
-    assert TASKS[task].main_score.name in scores
+    compared = (TASKS[task].test_score_name, *TASKS[task].also_compared)
+    assert scores.keys() >= {TASKS[task].main_score.name, *(f"{name}_best" for name in (*compared, "validation_nll"))}
+    assert scores.keys() >= {"training_nll_evaluated", "validation_nll_calibrated", "temperature"}
     assert all(score["signature"] for score in scores.values())
     assert json.loads(json.dumps(metrics)) == metrics
     nll = held_out_loss(run, "valid")["nll"]
