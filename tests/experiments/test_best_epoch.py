@@ -59,14 +59,19 @@ def tensors(path):
     return {name: value.numpy().tobytes() for name, value in load_file(path).items()}
 
 
-def test_the_best_epochs_parameters_are_kept_beside_the_last(second, run):
+def test_the_best_epochs_parameters_are_kept_beside_the_last_and_made_anew_where_they_are_damaged(second, run, caplog):
     """Those of a training that ends there, since nothing in this schedule depends on the number of epochs."""
-    assert tensors(second.folder / BEST) == tensors(run.folder / "model.safetensors")
-    assert tensors(second.folder / BEST) != tensors(second.folder / "model.safetensors")
+    path, expected = second.folder / BEST, tensors(run.folder / "model.safetensors")
+    assert tensors(path) == expected != tensors(second.folder / "model.safetensors")
     stored = read_json(second.folder / "training.json")
     assert (stored["best_epoch"], stored["evaluated_epoch"]) == (2, 4)
     assert stored["curve"] == second.record["curve"]
     assert not (run.folder / "best").exists()
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(DamageError, match="damaged"):
+        best_run(second)
+    assert tensors(train(second.config).folder / BEST) == expected
+    assert "trained again" in caplog.records[-1].getMessage()
 
 
 def test_a_checkpoint_with_a_damaged_best_epoch_gives_way_to_the_one_before(finished, run, monkeypatch, caplog):
@@ -125,15 +130,6 @@ def test_the_mean_of_the_last_epochs_is_evaluated_beside_the_best(project, monke
     assert "mean of the parameters of epochs 2 to 4" in scores["bleu_average"]["signature"]
     path = record(metrics, "tiny")
     assert read_outputs(path).more["average"] == TASKS["translation"].outputs(average)
-
-
-def test_a_damaged_best_epoch_is_noticed_and_trained_again(second, caplog):
-    path, expected = second.folder / BEST, tensors(second.folder / BEST)
-    path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(DamageError, match="damaged"):
-        best_run(second)
-    assert tensors(train(second.config).folder / BEST) == expected
-    assert "trained again" in caplog.records[-1].getMessage()
 
 
 # ---- stopping where the validation loss no longer falls

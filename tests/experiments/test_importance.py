@@ -1,8 +1,6 @@
 """What masking heads changes: in passes, in decoding, in losses and scores; and what is left behind: nothing."""
 
 import contextlib
-import json
-import math
 
 import pytest
 import torch
@@ -15,7 +13,6 @@ from headdiv.companion.experiments import importance
 from headdiv.companion.experiments.importance import (
     Kept,
     head_importance,
-    importance_record,
     masked_loss,
     pruning_curve,
     pruning_order,
@@ -152,16 +149,3 @@ def test_a_curve_goes_from_all_heads_to_none(folder):
     assert [point.kept for point in pruning_curve(run, steps=10**9, order=order[:1])] == [4, 3]  # no more than heads
     with exactly("the model has no head 0 in 'decoder 1'; heads are 1 to 4 in decoder 1"):
         pruning_curve(run, order=[("decoder 1", 0)])
-
-
-def test_the_record_holds_all_of_it_as_json(folder):
-    run = untrained(small_config("qa"))
-    record = importance_record(run, steps=2)
-    assert json.loads(json.dumps(record, allow_nan=False)) == record
-    assert record["modules"] == {"encoder 1": 4, "decoder 1": 4, "cross 1": 4}
-    assert len(record["heads"]) == len(record["order"]) == 12
-    assert [point["kept"] for point in record["curve"]] == [12, 6, 0]
-    assert record["loss"]["value"] == record["curve"][0]["loss"] == masked_loss(run)
-    assert record["loss"]["unit"] == "nats/answer"
-    assert record["hash"] == run.folder.name
-    assert math.isfinite(record["seconds"])

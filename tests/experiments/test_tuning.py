@@ -114,12 +114,11 @@ def test_a_tuning_that_was_killed_or_lost_its_checkpoints_chooses_the_same(untun
         with monkeypatch.context() as patch:
             fail_after(patch, steps)
             with pytest.raises(Power):
-                tune()
+                tune("direct-8")
         if steps == 31:
             shutil.rmtree(untuned.home / "work")
-    tune()
-    for arm in TUNE["arms"]:
-        assert outcome(untuned.home, arm) == outcome(tuned_home, arm)
+    tune("direct-8")
+    assert outcome(untuned.home, "direct-8") == outcome(tuned_home, "direct-8")
 
 
 def test_only_what_is_not_stored_is_trained(tuned, monkeypatch):

@@ -10,7 +10,6 @@ import torch
 from small_runs import assert_loss_is_literal, small_config, untrained
 from surroundings import as_rank
 
-from headdiv.companion.experiments.evaluation import head_measures
 from headdiv.companion.models.batching import BEGIN, END
 from headdiv.companion.tasks import TASKS, lm, qa, seq2seq
 from headdiv.companion.tasks.base import Run, evaluation_loss, held_out_loss, observed_heads
@@ -351,13 +350,3 @@ def test_words_are_spelled_as_they_stand_in_the_text(task, seen):
         assert "the" in [word.lower() for word in results]
         index = [task.decode_token(run.corpus, kind, i) for i in (BEGIN, END)]
         assert index == ["<s>", "</s>"]
-
-
-def test_heads_are_measured(run):
-    table = head_measures(run)
-    alone = {"lm": ["decoder 1"], "mlm": ["encoder 1"]}
-    assert list(table.index) == alone.get(run.config.kind, ["encoder 1", "decoder 1", "cross 1"])
-    assert (table["heads"] == 4).all()
-    assert table[["js", "cka"]].stack().between(0, 1).all()
-    assert table["effective_rank"].between(1, 16).all()
-    assert (table["queries"] > 0).all()
