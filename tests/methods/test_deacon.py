@@ -250,9 +250,7 @@ def test_a_gradient_that_overflowed_leaves_its_w_as_it_is():
 @pytest.mark.parametrize(
     ("schedule", "progress", "length"),
     [
-        ("constant", 0.0, 0.2),
         ("constant", 0.75, 0.2),
-        ("linear", 0.0, 0.2),
         ("linear", 0.75, 0.05),
         ("linear", 1.0, 0.0),
     ],
@@ -378,11 +376,10 @@ def test_pca_weights_of_every_module():
     }
     w = model.decoder[0].attention["cross"].output.w.detach().double().numpy()
     module = results["decoder.0.attention.cross"]
-    lengths = np.sqrt((w**2).sum(axis=0))
+    lengths, apart = np.sqrt((w**2).sum(axis=0)), ~np.eye(3, dtype=bool)
     cosines = w.T @ w / np.outer(lengths, lengths)
-    off = ~np.eye(3, dtype=bool)
     np.testing.assert_allclose(module["cosines"], cosines, atol=1e-6)
     np.testing.assert_allclose(module["column_lengths"], lengths)
-    assert module["mean_absolute_cosine"] == pytest.approx(np.abs(cosines[off]).mean())
+    assert module["mean_absolute_cosine"] == pytest.approx(np.abs(cosines[apart]).mean())
     correlations = np.corrcoef(w, rowvar=False)
-    assert module["mean_absolute_correlation"] == pytest.approx(np.abs(correlations[off]).mean())
+    assert module["mean_absolute_correlation"] == pytest.approx(np.abs(correlations[apart]).mean())

@@ -140,8 +140,6 @@ def test_masks_are_drawn_from_the_global_generator_with_these_probabilities():
     torch.testing.assert_close(mask.double().mean(0), keep, atol=0.01, rtol=0)
     torch.manual_seed(5)
     assert torch.equal(sampled(keep, 20_000), mask)
-    assert not torch.equal(sampled(keep, 20_000), mask)
-    assert sampled(keep, 0).shape == (0, 2, 2)
 
 
 COUNTING = ["kwta", "rfb-kwta", "smart"]
@@ -241,17 +239,6 @@ def test_smart_inhibition_counts_its_own_masks(reading):
         assert after == sum(cache).tolist()
 
 
-def test_a_homeostasis_brings_rare_units_back():
-    """One unit is far below the others: without a boost it never wins, with one it does."""
-    shares = {}
-    for mechanism in ("kwta", "rfb-kwta"):
-        module = inhibition(mechanism, groups=1, s=0.5, q=8)
-        for seed in range(20):
-            learn(module, rows(seed, 30, N).abs() + torch.tensor([0.0, 2, 2, 2, 2, 2], dtype=torch.float64))
-        shares[mechanism] = module.shares[0]
-    assert shares["kwta"][0] < 0.02 < 0.1 < shares["rfb-kwta"][0]
-
-
 # ---- gradients
 
 
@@ -290,19 +277,6 @@ def test_ranks_count_together(monkeypatch):
                 assert torch.equal(rank.get_buffer(name), buffer), name
 
 
-def test_several_passes_before_a_step_are_one_step():
-    """As when gradients are accumulated."""
-    module, whole = inhibition("kwta"), inhibition("kwta")
-    module(rows(1, 3))
-    learn(module, rows(2, 4))
-    learn(whole, torch.cat([rows(1, 3), rows(2, 4)]))
-    assert torch.equal(module.total, whole.total)
-    assert module.pending is None
-
-
-# ---- what is kept
-
-
 # ---- evaluation
 
 
@@ -338,11 +312,9 @@ def test_mechanisms_stand_where_they_are_asked_for():
     for kind in ("encoder", "decoder"):
         found = method.attention(AttentionSpec(kind, 2, 12, 3)).before_output
         assert repr(found) == "Inhibition(rfb-kwta, 3×4 units, s=0.5, Q=7)"
-        assert (found.spec.name, found.k) == (f"{kind} 3", 2)
     assert type(method.attention(AttentionSpec("cross", 2, 12, 3)).output) is Linear
     block = method.block_output(BlockSpec("decoder", 0, 12))
     assert repr(block) == "Inhibition(smart, 1×12 units, s=0.8, Q=5)"
-    assert block.spec.name == "decoder block 1"
 
 
 def test_a_state_of_the_time_when_inhibition_was_part_of_the_output_stage_loads():

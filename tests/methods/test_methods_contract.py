@@ -4,7 +4,6 @@ What a method is in particular (its formula, its limits, the paper's counts) sta
 """
 
 import copy
-import math
 
 import numpy as np
 import pytest
@@ -63,10 +62,9 @@ def test_options_are_completed_once_and_say_which_hooks_the_method_has(options):
 
 @every_method()
 def test_one_head_is_enough_or_the_options_say_why_not(options):
-    one = CONFIG.model_copy(update={"heads": 1})
     refused = ""
     try:
-        check_method(options, one)
+        check_method(options, CONFIG.model_copy(update={"heads": 1}))
     except ConfigError as error:
         refused = str(error)
     if refused:
@@ -169,12 +167,11 @@ def test_masks_reach_every_methods_heads_and_leave_nothing_behind(options):
 
 
 @every_method()
-@pytest.mark.parametrize("window", [1, 13])
-def test_packing_and_padding_are_without_effect_on_outputs_loss_and_gradients(options, window):
+def test_packing_and_padding_are_without_effect_on_outputs_loss_and_gradients(options):
     """In windows of width 1 every sentence is padded to the longest."""
     model, method = tiny(options)
     pairs, results = some_pairs(7), []
-    for width in (48, window):
+    for width in (48, 1):
         batch = make_batch(pairs, range(7), window=width)
         hidden, added = watched_pass(model, method, batch)
         by_number = dict(zip(batch.numbers.tolist(), hidden.split(batch.target_rows.lengths.tolist()), strict=True))
@@ -307,9 +304,8 @@ def test_a_rank_s_share_of_a_batch_may_be_empty(options):
 # ---- arguments of the hooks
 
 
-@pytest.mark.parametrize("progress", [-0.1, 1.5, math.nan])
-@pytest.mark.parametrize("options", [EXAMPLES[name][0] for name in ("drop-head", "deacon", "mixing")], ids=str)
-def test_progress_is_a_share(options, progress):
-    model, method = tiny(options)
+@pytest.mark.parametrize("name", ["drop-head", "deacon", "mixing"])
+def test_progress_is_a_share(name):
+    model, method = tiny(EXAMPLES[name][0])
     with pytest.raises(ValueError, match=r"^progress: found .*, expected the share"):
-        method.before_optimizer_step(model, progress)
+        method.before_optimizer_step(model, 1.5)

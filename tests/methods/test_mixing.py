@@ -66,12 +66,11 @@ def test_the_mixture_is_the_literal_one(seed, H, K, T):
     torch.testing.assert_close(layer(z), expected)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("heads", [1, 2, 3, 6])
-def test_a_fresh_model_is_its_baseline_to_the_last_bit(dtype, heads):
+@pytest.mark.parametrize("heads", [1, 3])
+def test_a_fresh_model_is_its_baseline_to_the_last_bit(heads):
     results = []
     for options in (mixing(), BASELINE):
-        model, _ = tiny(options, dtype, heads=heads, dropout=0.0, encoder_layers=2)
+        model, _ = tiny(options, torch.float32, heads=heads, dropout=0.0)
         hidden = model.train()(batch())
         loss_of(model, hidden, batch()).backward()
         results.append((hidden, {name: (p, p.grad) for name, p in model.named_parameters()}))

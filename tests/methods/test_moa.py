@@ -7,14 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moa_parts import KINDS, MOA, TOP, E, both_rows, build
-from packed import D, K, packed_rows, run_literal, run_packed, sentences, with_gradients
+from packed import D, packed_rows, run_literal, run_packed, sentences, with_gradients
 from small_model import count_parameters
 from torch.utils.flop_counter import FlopCounterMode
 
 from headdiv.methods import make_method
-from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.moa import ExpertProduct, MixtureAttention
-from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import AttentionSpec
 
@@ -75,27 +73,6 @@ def test_chosen_experts_alone_give_what_all_give_with_gradients(
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_even_gates_over_all_experts_are_multi_query_attention(kind):
-    heads = D // K
-    module = build(3, kind, experts=heads, k=heads, d_head=None)
-    plain = MultiHeadAttention(AttentionSpec(kind, 0, D, heads, bias=True)).double()
-    with torch.no_grad():
-        module.router.weight.zero_()
-        q, shared = module.query.weight.transpose(1, 2).flatten(0, 1), module.key_value
-        kv, bias = ([part] * heads for part in (shared.weight.split(K), shared.bias.split(K)))
-        plain.in_projection.weight.copy_(torch.cat([q, *(k for k, _ in kv), *(v for _, v in kv)]))
-        plain.in_projection.bias.copy_(
-            torch.cat([module.query.bias.flatten(), *(k for k, _ in bias), *(v for _, v in bias)])
-        )
-        plain.output.weight.copy_(module.output.weight.flatten(0, 1).T)
-        plain.output.bias.zero_()
-    queries, memory = both_rows(4, kind)
-    x, context, layout, _ = packed_rows(queries, memory, kind, 8)
-    mixed = heads * (module(x, context, layout) - module.output_bias)
-    torch.testing.assert_close(mixed, plain(x, context, layout))
-
-
 # ---- the products
 
 
@@ -139,16 +116,6 @@ def test_second_derivatives_of_the_expert_product_are_those_of_differences():
     x, weight = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (2, 3, 2)))
     at, to = (torch.tensor([0, 2]), torch.tensor([1, 2, 3])), (torch.tensor([1, 0]), torch.tensor([0, 1, 1]))
     assert torch.autograd.gradgradcheck(lambda x, weight: ExpertProduct.apply(x, weight, at, to, 2), (x, weight))
-
-
-def test_the_gradient_may_be_part_of_the_loss():
-    module = MultiheadAttention(12, 3, {"name": "moa", "experts": 4, "k": 2}, batch_first=True)
-    x = torch.randn(2, 5, 12, requires_grad=True)
-    (gradient,) = torch.autograd.grad(module(x, x, x)[0].square().sum(), x, create_graph=True)
-    gradient.square().sum().backward()
-    assert all(
-        p.grad is not None and p.grad.isfinite().all() for name, p in module.named_parameters() if "bias" not in name
-    )
 
 
 # ---- parameters

@@ -140,18 +140,6 @@ def test_mixture_of_heads_is_the_literal_one(seed, shared, k, equations):
     torch.testing.assert_close(loss, 2 * 0.5 * (f * P).sum())
 
 
-@pytest.mark.parametrize(("gates", "least", "most"), [("coded", 0.8, 1.2), ("printed", 0.1, 0.25)])
-def test_a_fresh_mixture_of_heads_puts_out_as_much_as_the_baseline(gates, least, most):
-    """As the authors' code does; by the paper's equations a fifth of it."""
-    torch.manual_seed(0)
-    x, norms = torch.randn(4, 16, 64), []
-    for options in ({"name": "moh", "gates": gates}, {"name": "baseline"}):
-        torch.manual_seed(1)
-        module = headdiv.MultiheadAttention(64, 8, make_method(options), batch_first=True)
-        norms.append(module(x, x, x)[0].norm())
-    assert least < norms[0] / norms[1] < most
-
-
 @pytest.mark.parametrize("options", [{"name": "moh", "shared": 1, "k": 2}, {"name": "moa", "experts": 4, "k": 2}])
 def test_routers_choose_in_float32_in_a_bfloat16_module_that_can_be_copied_after_a_pass(options):
     torch.manual_seed(1)
@@ -163,13 +151,6 @@ def test_routers_choose_in_float32_in_a_bfloat16_module_that_can_be_copied_after
     found.sum().backward()
     assert all(p.grad.isfinite().all() for p in module.parameters() if p.grad is not None)
     torch.testing.assert_close(copy.deepcopy(module)(x, x, x)[0], module(x, x, x)[0])
-
-
-def test_a_mixture_of_heads_can_be_copied_after_a_step_of_decoding():
-    model, _ = tiny({"name": "moh", "shared": 1, "k": 2})
-    state = model.start(torch.randn(1, 2, 12, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64), 3)
-    model.step(torch.tensor([4]), state)
-    copy.deepcopy(model)
 
 
 # ---- DropHead

@@ -11,7 +11,6 @@ from small_model import make_batch
 from torch import nn
 
 import headdiv
-from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.registry import check_method, make_method
 
@@ -25,12 +24,6 @@ def registered(own_methods):
     import own_method
 
     headdiv.register(own_method.MultiQuery)  # an import that was made before registers nothing
-
-
-def test_options_are_checked():
-    assert check_method({"name": "multi-query"}, CONFIG) == {"name": "multi-query", "decay": 0.01}
-    with pytest.raises(ConfigError, match="unknown method 'multi-qery'; did you mean 'multi-query'"):
-        check_method({"name": "multi-qery"}, CONFIG)
 
 
 def test_the_module_is_the_literal_one():

@@ -82,9 +82,6 @@ def test_a_swap_exchanges_these_rows_and_nothing_else(optimiser_state, kind, one
                     expected[names[0]][mine] = before[names[1]][theirs]
                     expected[names[1]][theirs] = before[names[0]][mine]
     assert differing(after, expected) == set()
-    assert (
-        differing(after, before) == {name for name in before if not torch.equal(before[name], expected[name])} != set()
-    )
 
 
 def heads_of(kind):
@@ -126,11 +123,10 @@ def test_what_cannot_be_swapped_whole_is_not_swapped_in_part(other, message):
     assert all(torch.equal(value, before[name]) for name, value in modules.state_dict().items())
 
 
-@pytest.mark.parametrize("r", [2, 3 * D])
-def test_heads_with_adapters_stay_where_they_are(r):
+def test_heads_with_adapters_stay_where_they_are():
     peft = pytest.importorskip("peft")
     modules = torch.nn.ModuleList(MultiheadAttention(D, H, layer=layer) for layer in range(2))
-    adapted = peft.get_peft_model(modules, peft.LoraConfig(r=r, target_modules=["in_projection"]))
+    adapted = peft.get_peft_model(modules, peft.LoraConfig(r=3 * D, target_modules=["in_projection"]))
     before = copy.deepcopy(adapted.state_dict())
     with pytest.raises(TrainingError, match=r"the projection of encoder 1, .*; expected adapters"):
         swap_heads(adapted, [("encoder", HeadIndex(0, 0), HeadIndex(1, 2))])
@@ -323,11 +319,9 @@ def schedule(epochs=30, **options):
         ({}, {2: 1, 6: -1, 7: 1, 11: -1, 12: 1, 16: -1, 17: 1, 21: -1}),  # the authors'
         ({"first": 3, "every": 10, "last": 15, "rest": 2}, {3: 1, 13: -1, 15: 1, 16: -1}),
         ({"first": 2, "every": 40, "last": 9}, {2: 1, 10: -1}),  # heads return at the end at the latest
-        ({"first": 4, "last": 4, "every": 1}, {4: 1, 5: -1}),
         ({"epochs": 5}, {2: 1}),  # what is swapped when the training ends stays so
         ({"every": 2, "rest": 3, "last": 12}, {2: 1, 4: -1, 7: 1, 9: -1, 12: 1, 13: -1}),
         ({"swap_back": False}, dict.fromkeys([2, 6, 10, 14, 18], 1)),
-        ({"swap_back": False, "every": 1, "first": 18}, dict.fromkeys([18, 19, 20], 1)),
     ],
 )
 def test_heads_are_swapped_and_return_in_time(options, expected):

@@ -107,14 +107,6 @@ def test_noise_is_eq_3_in_training_and_nothing_in_evaluation(floor):
     torch.testing.assert_close(module(x).logits, x @ module.weight.T)
 
 
-def test_a_fresh_router_parts_its_tokens_and_its_noise_is_the_same_for_all():
-    module = Router(64, 8, 2, noisy=True)
-    module.initialise(torch.Generator().manual_seed(1))
-    assert (module.noise == 0).all()
-    routing = module.eval()(random(6, 500, 64).float())
-    assert torch.bincount(routing.experts.flatten(), minlength=8).min() > 50
-
-
 # ---- losses
 
 
@@ -241,26 +233,3 @@ def test_statistics_are_over_all_batches_and_by_place():
             for row in expected
         ]
         assert any(place["words"])
-
-
-# ---- no more than is needed
-
-
-def batches(read, lengths=(3, 2, 4)):
-    """Endlessly the same batch of nine words; ``read`` takes down each."""
-    module = build(3)
-    x, _, layout, _ = packed_rows(sentences(20, list(lengths)), [], "encoder", 6)
-    with record_heads(module, weights=False) as records:
-        module(x, None, layout)
-    while True:
-        read.append(len(x))
-        yield Observed(records, {}, {"encoder": torch.arange(len(x)) % 4})
-
-
-@pytest.mark.parametrize(("enough", "number"), [(1, 1), (9, 1), (10, 2), (27, 3)])
-def test_no_more_is_read_than_the_measures_of_heads_are_taken_over(monkeypatch, enough, number):
-    monkeypatch.setattr("headdiv.methods.routing.ENOUGH", enough)
-    read = []
-    results = router_statistics(ValidationSplit(lambda: batches(read), 4, decode_token))
-    assert len(read) == number
-    assert results["router"]["encoder 1"]["tokens"] == 9 * number
