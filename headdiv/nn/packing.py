@@ -92,7 +92,9 @@ class AttentionLayout:
         """(R, 1 or H, N, 1) which queries may see no key: their weights are 0. None: each sees one."""
         if self.dropout is None and (self.keys is self.queries or not self.keys.gaps):
             return None
-        return (self.mask <= (MASKED if self.dropout is None else -torch.inf)).all(-1, keepdim=True)
+        blind = (self.mask <= (MASKED if self.dropout is None else -torch.inf)).all(-1, keepdim=True)
+        looks = blind.device.type == "cpu" and not is_traced()  # on a GPU it would wait
+        return None if looks and not blind.any() else blind
 
     @property
     def full(self) -> bool:
