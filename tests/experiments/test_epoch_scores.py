@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 from conftest import Project
+from hypothesis import given
+from hypothesis import strategies as st
 from small_runs import result
 from surroundings import as_rank, enter
 
@@ -16,6 +18,7 @@ from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.sizes import DecodeConfig
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.bleu import token_bleu
+from headdiv.companion.tasks.imi import imi
 from headdiv.methods.deacon import pca_weights
 
 TASK = TASKS["translation"]
@@ -122,3 +125,11 @@ def test_scores_are_the_best_of_the_run_and_the_area_under_its_curve(project):
     once = TASK.scores(run)
     assert once.keys() >= NAMES
     assert "training_imi" not in once  # one epoch has no area
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=30))
+def test_the_area_under_a_curve_is_the_mean_of_the_trapezoids(curve):
+    trapezoids = sum(curve[i + 1] + curve[i] for i in range(len(curve) - 1)) / (2 * (len(curve) - 1))
+    assert imi(curve) == pytest.approx(trapezoids, abs=1e-12)
+    assert -1e-12 <= imi(curve) <= 1 + 1e-12
+    assert imi([100 * value for value in curve], ideal=100) == pytest.approx(imi(curve), abs=1e-12)

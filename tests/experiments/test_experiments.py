@@ -1,9 +1,11 @@
-"""Profiles expanded into runs."""
+"""Profiles expanded into runs; every mistake in one is a sentence with file, line and key."""
 
 import pytest
 
 from headdiv.companion.experiments.profiles import Runs, run_config
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import ConfigError
+from headdiv.core.settings import check, nearest
 
 EXPERIMENT = "deacon/translation"
 SEVEN = ["baseline", "direct-8", "direct-3", "average-8", "average-3", "nonlinear-8", "nonlinear-3"]
@@ -138,14 +140,18 @@ def test_a_wrong_variant_or_method_is_named_with_its_line(home, more, line, mess
     assert refusal(runs, home, more).startswith(f"{home}/p.yaml, line {line}: experiments.{EXPERIMENT}.{message}")
 
 
-OTHERS = """\
+WHOLE = """\
 title: test
 seeds: [1]
 experiments:
   deacon/translation:
     data: {name: multi30k, test: test_2016_flickr}
-  deacon/summarisation:
-    data: {name: toy, document_words: 50}
+    model:
+      d_model: 16
+      heads: 8
+    train:
+      epochs: 2
+      learning_rate: 0.01
   deacon/qa:
     data: {name: toy}
     decode: {max_answer_words: 5}
@@ -155,28 +161,61 @@ experiments:
       epoch_tokens: 100
     model: {layers: 3, d_model: 32}
 """
+HERE, QA, LM = "experiments.deacon/translation", "experiments.deacon/qa", "experiments.deacon/lm"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
+        # keys and values
+        ("title: test\n", "", "line 1: title: is missing"),
+        ("seeds: [1]", "seed: 1", "line 2: seed: unknown key; did you mean 'seeds'?"),
+        ("[1]", "[1, two]", "line 2: seeds.1: input should be a valid integer"),
+        ("[1]", "[1, 2, 1]", "line 2: seeds: input should name nothing twice, and 1 is, found [1, 2, 1]"),
+        ("d_model: 16", "zzz: 16", f"line 7: {HERE}.model.zzz: unknown key; known here: activation, attention_bias, "),
+        ("heads: 8", "heads: 3", f"line 8: {HERE}.model.heads: 3 does not divide d_model = 16"),
+        ("heads: 8", "heads: 8\n      d_model: 8", "line 9: the key 'd_model' is given twice"),
+        ("epochs", "epoch", f"line 10: {HERE}.train.epoch: unknown key; did you mean 'epochs'?"),
+        ("0.01", ".nan", f"line 11: {HERE}.train.learning_rate: input should be a finite number, found nan"),
+        (WHOLE, "a: 1\nb: [1\nc: 2\n", "line 3: not valid YAML ("),
+        (WHOLE, "", "line 1: input should be a valid dictionary or instance of Profile, found None"),
+        # what a task has
+        ("  deacon/translation:", "  deacon:", "line 4: experiments.deacon: found 'deacon', expected <paper>/<task>"),
+        ("translation:", "translatoin:", "line 4: experiments.deacon/translatoin: task 'translatoin' of deacon is not "
+         "known; did you mean 'translation'?"),
         ("{name: multi30k,", "{name: multi40k,",
-         "line 5: experiments.deacon/translation.data.name: 'multi40k' is not known; did you mean 'multi30k'?"),
+         f"line 5: {HERE}.data.name: 'multi40k' is not known; did you mean 'multi30k'?"),
         ("{name: multi30k,", "{name: toy,",
-         "line 5: experiments.deacon/translation.data.test: found 'test_2016_flickr', expected the default, 'test'"),
-        ("max_answer_words", "beam", "line 10: experiments.deacon/qa.decode.beam: unknown key; known here: "
-         "max_answer_words"),
-        ("      epoch_tokens: 100\n", "", "line 12: experiments.deacon/lm.data.epoch_tokens: is missing"),
-        ("layers: 3, d_model: 32}", "layers: 3}\n    train: {batching: bucketed}",
-         "line 16: experiments.deacon/lm.train.batching: found 'bucketed', expected the default, 'random'"),
-        ("d_model: 32", "d_model: 30", "line 15: experiments.deacon/lm.model.heads: 16 does not divide d_model = 30"),
+         f"line 5: {HERE}.data.test: found 'test_2016_flickr', expected the default, 'test'"),
         ("{name: toy}", "{name: toy, files: {train: a.json}}",
-         "line 9: experiments.deacon/qa.data.name: 'toy' is generated; with 'files' give another name"),
+         f"line 13: {QA}.data.name: 'toy' is generated; with 'files' give another name"),
+        ("max_answer_words", "beam", f"line 14: {QA}.decode.beam: unknown key; known here: max_answer_words"),
+        ("      epoch_tokens: 100\n", "", f"line 16: {LM}.data.epoch_tokens: is missing"),
+        ("d_model: 32", "d_model: 30", f"line 19: {LM}.model.heads: 16 does not divide d_model = 30"),
+        ("layers: 3, d_model: 32}", "layers: 3}\n    train: {batching: bucketed}",
+         f"line 20: {LM}.train.batching: found 'bucketed', expected the default, 'random'"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_tasks_keys_is_named_with_its_line(home, old, new, message):
-    assert OTHERS.count(old) == 1
-    assert refusal(runs, home, "", OTHERS.replace(old, new)).startswith(f"{home}/p.yaml, {message}")
+def test_a_mistake_is_named_with_file_line_and_key(home, old, new, message):
+    assert WHOLE.count(old) == 1
+    assert len(runs(home, "", WHOLE).experiments()) == 3
+    said = refusal(runs, home, "", WHOLE.replace(old, new))
+    assert said.startswith(f"{home}/p.yaml, {message}")
+    assert "\n" not in said
+
+
+def test_a_file_that_cannot_be_read_is_named(home):
+    (home / "config").mkdir()
+    (home / "config" / "tiny.yaml").write_text(PROFILE)
+    (home / "config" / "latin.yaml").write_bytes(PROFILE.encode().replace(b"test", b"t\xe4st"))
+    assert refusal(Runs, "tniy") == f"{home}/config/tniy.yaml: no such file; did you mean 'tiny'?"
+    assert refusal(Runs, "latin") == f"{home}/config/latin.yaml: not UTF-8 text (byte offset 8)"
+
+
+def test_without_a_file_only_the_key_is_named():
+    said = refusal(check, TrainConfig, {"epochs": 0}, ("train",))
+    assert said == "train.epochs: input should be greater than or equal to 1, found 0"
+    assert nearest("adamw", ["Adam", "AdamW"]) == "; did you mean 'AdamW'?"
 
 
 def test_a_run_that_is_not_there_is_named(home):
