@@ -28,7 +28,6 @@ MODEL = SmallSizes(d_model=12, heads=3, dropout=0.0)
         ("linear", 4, [0.25, 0.5, 0.75, 1, 6 / 7, 5 / 7, 4 / 7, 3 / 7, 2 / 7, 1 / 7]),
         ("inverse_sqrt", 4, [0.25, 0.5, 0.75, 1, *(2 / math.sqrt(n) for n in range(5, 11))]),
         ("constant", 0, [1] * 10),
-        ("linear", 1, [1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]),
         ("linear", 100, [n / 100 for n in range(1, 11)]),
     ],
 )
@@ -187,7 +186,6 @@ def test_batches_whose_gradients_are_added_are_one_large_batch(method):
         torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("method", ["deacon", {"name": "deacon", "m": 2}])
-def test_a_method_is_what_make_method_returns(method):
+def test_a_method_is_what_make_method_returns():
     with pytest.raises(TypeError, match=r"^method: found .*deacon.*, expected a method that headdiv\.make_method"):
-        MethodSteps(torch.nn.Linear(2, 2), method)
+        MethodSteps(torch.nn.Linear(2, 2), "deacon")

@@ -127,14 +127,6 @@ def test_lightnings_hooks_learn_nothing_from_a_batch_that_is_skipped(runs):
     must_be_equal(*modules)
 
 
-def test_lightnings_hooks_add_nothing_where_no_heads_have_run():
-    page = run(SETUP)
-    module = Module(page)
-    module.training_step = lambda batch, index: next(module.parameters()).square().sum()
-    fit(LightningHooks(module.method, count=torch.numel), module, page.batches[:1])
-    assert not module.logged
-
-
 @pytest.mark.parametrize("by_steps", [False, True])
 def test_lightnings_hooks_act_between_epochs_and_go_on_from_a_checkpoint(by_steps):
     page = run(SETUP)
