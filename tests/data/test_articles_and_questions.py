@@ -6,15 +6,11 @@ import tarfile
 
 import pytest
 from faulty import fails, news, pack, put
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from headdiv.companion.data.readers import xsum
-from headdiv.companion.data.readers.lines import BadRecords, is_empty
+from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.readers.squad import Answer, Question, read_squad
 from headdiv.companion.data.readers.xsum import Article, read_archive, read_articles
 
-in_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 CAT, DOGS = Article("1", "Ä cat sat.\nIt slept.", "A cat."), Article("22", "Two dogs.", "Dogs.")
 
 
@@ -41,30 +37,16 @@ def test_of_two_lines_with_one_id_the_first_stays(tmp_path):
 def test_archive_gives_the_split_in_the_order_of_ids(tmp_path):
     others = [news(id, "No.", "No.") for id in ("7", "8")]
     folder = "bbc-summary-data", (tarfile.DIRTYPE, "")
-    archive, split_file = put_archive(tmp_path, folder, others[0], news(*DOGS), others[1], news(*CAT))
+    cat = news(CAT.id, f"Share this with\r\n{CAT.document}\n\nLinkedIn", CAT.summary)  # buttons of the web page
+    archive, split_file = put_archive(tmp_path, folder, others[0], news(*DOGS), others[1], cat)
     assert read(archive, split_file) == ([CAT, DOGS], {})
     assert read_archive(archive, split_file, "train", BadRecords()) == [Article("7", "No.", "No.")]
     with fails(f"{split_file}: there is no split 'valid', expected one of: test, train"):
         read_archive(archive, split_file, "valid", BadRecords())
 
 
-@in_folder
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n")), min_size=1))
-def test_archive_keeps_all_other_lines(tmp_path, lines):
-    lines = [line for line in lines if "[SN]" not in line]
-    kept = [line.removesuffix("\r") for line in lines if line.strip() and line.removesuffix("\r") not in xsum.BUTTONS]
-    archive, split_file = put_archive(tmp_path, news("1", "\n".join(lines), "A."), ids=["1"])
-    articles, refused = read(archive, split_file, strict=False)
-    document = "\n".join(kept).strip()
-    if is_empty(document):
-        assert (articles, refused) == ([], {'no text under "RESTBODY"': 1})
-    else:
-        assert articles == [Article("1", document, "A.")]
-
-
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE])
-def test_only_regular_members_count_and_lacking_articles_are_named(tmp_path, kind):
-    link = "bbc-summary-data/1.summary", (kind, "/etc/passwd")
+def test_only_regular_members_count_and_lacking_articles_are_named(tmp_path):
+    link = "bbc-summary-data/1.summary", (tarfile.SYMTYPE, "/etc/passwd")
     archive, split_file = put_archive(tmp_path, news(*DOGS), link)
     with fails(f"{archive}, 1.summary: the archive lacks an article of the split; data.strict: false"):
         read(archive, split_file)
@@ -75,7 +57,6 @@ def test_only_regular_members_count_and_lacking_articles_are_named(tmp_path, kin
     ("old", "new", "reason"),
     [
         (b"[SN]RESTBODY[SN]", b"", "the section [SN]RESTBODY[SN] is missing"),
-        (b"[SN]FIRST-SENTENCE[SN]", b"x", "the section [SN]FIRST-SENTENCE[SN] is missing"),
         (CAT.document.encode(), b"Share this with\nEmail\n", 'no text under "RESTBODY"'),
         (CAT.summary.encode(), b" ", 'no text under "FIRST-SENTENCE"'),
     ],
@@ -126,30 +107,16 @@ def test_several_files_are_read_in_their_order_with_all_answers(tmp_path):
         read_squad([packed, plain], BadRecords())
 
 
-@in_folder
-@given(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")), st.data())
-def test_offsets_count_characters_whatever_the_text(tmp_path, before, after, data):
-    context = f"{before}x{after}"
-    start = data.draw(st.integers(0, len(context) - 1))
-    text = context[start : data.draw(st.integers(start + 1, len(context)))]
-    record = {"id": "1", "question": "?", "answers": [{"text": text, "answer_start": start}]}
-    path = put_questions(tmp_path / "a.json", {"context": context, "qas": [record]})
-    found = read_squad([path], BadRecords(strict=False))
-    assert found == ([] if is_empty(text) else [Question("1", "?", context, (Answer(text, start),))])
-
-
 ANSWER = ("answers", 0)
 
 
 @pytest.mark.parametrize(
     ("keys", "value", "reason"),
     [
-        ((*ANSWER, "answer_start"), 56, "answer not at answer_start"),
         ((*ANSWER, "answer_start"), -1, "answer not at answer_start"),
         ((*ANSWER, "answer_start"), 12, "answer not at answer_start"),
         ((*ANSWER, "answer_start"), "13", "answer not at answer_start"),
         (("answers",), [], "no answers"),
-        (("answers",), None, "no answers"),
         (("question",), " \n", 'no text under "question"'),
         (("id",), None, 'no text under "id"'),
     ],
@@ -172,7 +139,6 @@ def test_a_question_that_cannot_be_used(tmp_path, keys, value, reason):
     ("value", "fault"),
     [
         ([], "not of SQuAD's form"),
-        ({"data": [{"title": "Linz"}]}, "not of SQuAD's form"),
         ({"data": [{"paragraphs": [{"context": "c"}]}]}, "not of SQuAD's form"),
         ({"data": []}, "the file holds no questions, expected at least one"),
     ],

@@ -71,13 +71,9 @@ def test_merges_as_their_literal_twin():
 
 
 def test_too_little_text_for_the_size():
-    found = loaded(train_bpe(["ab ab"], SMALLEST + 1)).size
-    assert found == 258  # the pair ab, seen twice
-    with fails(
-        "data.vocabulary_size: 259 asked for, but the training text yields 258 entries; give more text or ask for"
-    ):
+    assert loaded(train_bpe(["ab ab cd"], SMALLEST + 1)).size == 258  # the pair ab, seen twice
+    with fails("data.vocabulary_size: 259 asked for, but the training text yields 258 entries"):
         train_bpe(["ab ab cd"], 259)
-    assert loaded(train_bpe([], SMALLEST)).size == SMALLEST
 
 
 # --- encoding ---
@@ -95,11 +91,7 @@ def test_the_mark_spelled_in_a_text_stays_text(text):
     (ids,) = BPE.encode_batch([text])
     assert BPE.end not in ids
     assert BPE.decode(ids) == text
-
-
-def test_decoding_shows_the_mark():
-    (ids,) = BPE.encode_batch(["Crete"])
-    assert BPE.decode([0, *ids, 0]) == "<|endoftext|>Crete<|endoftext|>"
+    assert BPE.decode([0, *ids, 0]) == f"{END_TEXT}{text}{END_TEXT}"
 
 
 # --- tokenisers of others ---
@@ -158,11 +150,7 @@ def test_an_encoding_that_loses_text_is_refused():
     tokenizer.train_from_iterator(TEXTS, trainers.BpeTrainer(special_tokens=[END_TEXT], show_progress=False))
     with fails("the encoding loses text, 'Crete\\n\\n  läuft\\t字 😀.' comes back as 'Crete "):
         loaded(tokenizer.to_str())
-
-
-@pytest.mark.parametrize("normaliser", [{"type": "NFD"}, {"type": "Lowercase"}])
-def test_a_text_may_be_normalised_first(normaliser):
-    assert loaded(neox_like() | {"normalizer": normaliser}).size == SIZE
+    assert loaded(neox_like() | {"normalizer": {"type": "NFD"}}).size == SIZE  # a text may be normalised first
 
 
 @pytest.mark.parametrize(

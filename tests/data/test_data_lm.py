@@ -2,13 +2,13 @@
 
 import json
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
 import zstandard
-from faulty import exactly
+from faulty import exactly, fails
 
-from headdiv.companion.data.cache import prepared_folder
 from headdiv.companion.data.corpora.lm import load_lm, open_stream
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.data.tokenization.bpe import load_bpe, train_bpe
@@ -77,18 +77,9 @@ def test_plain_text_of_one_s_own(folder):
         assert held.words == statistics["words"] == sum(len(document.split()) for document in documents)
         assert held.bytes == statistics["bytes"] == sum(len(document.encode()) for document in documents)
         assert held.targets == statistics["tokens"] == len(row) - 1
-
-
-def test_the_unigram_loss_is_that_of_the_tokens_of_the_training_text(folder):
-    corpus = load_lm(put_plain(folder))
-    counts = dict.fromkeys(range(ENTRIES), 1)
-    for ids in corpus.bpe.encode_batch(TRAIN):
-        for i in (corpus.bpe.end, *ids):
-            counts[i] += 1
-    for name in HELD_OUT:
-        targets = [i for window in getattr(corpus, name).windows for i in window[1:] if i >= 0]
-        expected = -sum(math.log(counts[i] / sum(counts.values())) for i in targets) / len(targets)
-        assert corpus.statistics[name]["unigram_nll"] == pytest.approx(expected, rel=1e-12)
+        counts = Counter([*range(ENTRIES), *(i for ids in bpe.encode_batch(TRAIN) for i in (bpe.end, *ids))])
+        expected = -sum(math.log(counts[i] / counts.total()) for i in row[1:]) / len(row[1:])
+        assert statistics["unigram_nll"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_training_text_is_a_stream_without_an_end(folder):
@@ -134,22 +125,13 @@ def test_a_pattern_says_where_documents_begin(folder):
     assert (statistics["examples"], statistics["words"]) == (2, 3 + 2 + 5 + 2 + 3 + 2)
 
 
-# ---- a tokeniser of one's own
-
-
 def test_a_tokeniser_of_one_s_own_is_taken(folder):
     put_plain(folder)
     (folder / "own.json").write_text(train_bpe(HELD_OUT["valid"], 260), encoding="utf-8")
     corpus = load_lm(mine(tokenizer_file="own.json", vocabulary_size=260))
-    for text in TRAIN:
-        assert corpus.bpe.encode_batch([text]) == load_bpe(folder / "own.json").encode_batch([text])
+    assert corpus.bpe.encode_batch(TRAIN) == load_bpe(folder / "own.json").encode_batch(TRAIN)
     with exactly(f"{folder}/own.json: the encoding has 260 entries, but data.vocabulary_size says 261"):
         load_lm(mine(tokenizer_file="own.json", vocabulary_size=261))
-    for content in ("{", "{}", '{"model": {"type": "BPE", "merges": [], "vocab": {"a": 1}}}'):
-        (folder / "own.json").write_text(content, encoding="utf-8")
-        with pytest.raises(DataError, match=rf"^{folder}/own\.json[:,]"):
-            load_lm(mine(tokenizer_file="own.json"))
-    assert not prepared_folder(mine(tokenizer_file="own.json", vocabulary_size=261)).exists()
 
 
 # ---- records and files that cannot be used
@@ -175,17 +157,13 @@ def test_refused_records_of_the_stream_are_counted_as_well(folder):
 # ---- held-out text by weights
 
 
-def of_two_sources(folder, **options):
+def test_held_out_text_is_mixed_up_to_a_number_of_tokens(folder):
     sources = ["C4", "Books"]
     lines = [(f"Text {i} of {sources[i % 2]} sings.", sources[i % 2]) for i in range(40)]
     for name in FILES:
         put_shard(folder / f"{name}.jsonl.zst", *lines)
-    return load_lm(mine(mixture={"C4": 3.0, "Books": 1.0}, **options))
-
-
-def test_held_out_text_is_mixed_up_to_a_number_of_tokens(folder):
-    whole = of_two_sources(folder, context=500)
-    corpus = of_two_sources(folder, context=500, held_out_tokens=200)
+    options = {"mixture": {"C4": 3.0, "Books": 1.0}, "context": 500}
+    whole, corpus = load_lm(mine(**options)), load_lm(mine(**options, held_out_tokens=200))
     assert whole.valid.documents == 40
     first, second = (corpus.bpe.decode(row[row >= 0]) for row in corpus.valid.windows)  # a source's text fits one
     documents = first.count("of C4 sings"), second.count("of Books sings")
@@ -195,3 +173,13 @@ def test_held_out_text_is_mixed_up_to_a_number_of_tokens(folder):
         assert wanted - per_document < count * per_document < wanted + 2 * per_document
     assert corpus.valid.words == 5 * corpus.valid.documents
     assert corpus.statistics["valid"]["tokens"] == corpus.valid.targets
+    with fails("data.held_out_tokens: 75,000 asked for of C4, but valid.jsonl.zst has"):
+        load_lm(mine(**options, held_out_tokens=100_000))
+
+
+def test_generated_text_alone_has_a_number_of_examples(folder):
+    options = {"examples": 80, "vocabulary_size": 300, "epoch_tokens": 9}
+    toy = load_lm(LMData(name="toy", **options, held_out_tokens=40_000))
+    assert 0 < toy.valid.targets < 40_000
+    with pytest.raises(ValueError, match="examples: files are read as a stream"):
+        mine(examples=3)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from faulty import PACKINGS, fails, packed, put
+from faulty import PACKINGS, fails, put
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,20 +30,11 @@ def test_lines_of_files_plain_and_packed(tmp_path, packing, parts, content, expe
     assert read_lines(put(tmp_path / f"a{packing}", content, parts)) == expected
 
 
-def test_skippable_and_empty_frames(tmp_path):
-    path = tmp_path / "a.zst"
-    skippable = b"\x50\x2a\x4d\x18" + (4).to_bytes(4, "little") + b"size"
-    path.write_bytes(skippable + packed(b"one\n", ".zst") + packed(b"", ".zst") + skippable)
-    assert read_lines(path) == ["one"]
-
-
 @pytest.mark.parametrize(
     ("content", "fault"),
     [
         (b'{"text": "cut he', "not valid JSON"),
-        (b'{"text": "\xff"}', "not valid JSON"),
         (b'["a"]', "not a JSON object"),
-        (b'{"txt": "a"}', 'no text under "text"'),
         (b'{"text": true}', 'no text under "text"'),
         (b'{"text": " \\n\\u00a0"}', 'no text under "text"'),
     ],

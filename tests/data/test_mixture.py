@@ -128,20 +128,6 @@ def test_a_restored_stream_goes_on_as_if_it_had_never_stopped(tmp_path, corpus, 
     np.testing.assert_array_equal(stopped.next(30), uninterrupted[before:])  # asking for the state changes nothing
 
 
-@in_folder
-@given(corpora(), weights_of_three, st.integers(1, 60))
-def test_shares_follow_the_weights(tmp_path, corpus, weights, windows):
-    weights = dict(zip(corpus, weights, strict=False))
-    mixed = stream(put_all(tmp_path, corpus), weights)
-    mixed.next(windows)
-    longest = max(len(document) + 1 for shards in corpus.values() for shard in shards for document in shard)
-    total = sum(mixed.tokens.values())
-    for name, tokens in mixed.tokens.items():
-        over = tokens - total * weights[name] / sum(weights.values())
-        # One is served only when it lacks tokens, so it gains at most a document; what others gain, it lacks.
-        assert -(len(corpus) - 1) * longest - 1e-6 <= over <= longest + 1e-6
-
-
 def test_table_2_over_the_same_shards(tmp_path):
     names, table_2 = list(SLIMPAJAMA), (67.0, 15.0, 4.5, 4.5, 4.5, 2.5, 2.0)
     weights = dict(zip(names, table_2, strict=True))
@@ -171,14 +157,13 @@ def test_a_record_is_refused_once_however_often_it_is_met(tmp_path):
             stream([shard], weights).next(1)
 
 
-@pytest.mark.parametrize("before", [1, 7, 41])
-def test_refused_records_are_counted_as_if_the_stream_had_never_stopped(tmp_path, before):
+def test_refused_records_are_counted_as_if_the_stream_had_never_stopped(tmp_path):
     shard = put(tmp_path / "a.jsonl", [[n, n] if n % 3 else "{" for n in range(1, 300)])
     counts = []
     for stops in (False, True):
         bad_records = BadRecords(strict=False)
         mixed = stream([shard], bad_records=bad_records)
-        mixed.next(before)
+        mixed.next(41)
         if stops:
             state, counted = mixed.state(), dict(bad_records.counts)
             bad_records = BadRecords(strict=False)
@@ -249,10 +234,7 @@ def test_held_out_sizes_are_of_the_raw_text(tmp_path):
 def test_held_out_documents_of_one_set_and_refusals(tmp_path):
     path = put(tmp_path / "a.jsonl", [([1], "C4"), ([2], "Books"), "{", ([3], "C4")])
     bad_records = BadRecords(strict=False)
-    found = held_out([path], BPE, CONFIG, bad_records, "C4")
-    assert found.windows.tolist() == [[0, 1, 0, 3, 0]]
+    assert held_out([path], BPE, CONFIG, bad_records, "C4").windows.tolist() == [[0, 1, 0, 3, 0]]
     assert bad_records.counts == {"not valid JSON": 1}
-    with fails(f"{path}, line 3: not valid JSON"):
-        held_out([path], BPE, CONFIG, BadRecords(), "C4")
     with fails(f"{path}: found no document, expected at least one"):
         held_out([path], BPE, CONFIG, bad_records, "ArXiv")

@@ -4,7 +4,7 @@ import pytest
 from faulty import exactly, fails, pack, put, talks, xml
 
 from headdiv.companion.data.readers.lines import BadRecords
-from headdiv.companion.data.readers.parallel import SETS, languages_of, pair_sides, read_archive, read_side
+from headdiv.companion.data.readers.parallel import SETS, pair_sides, read_archive, read_side
 
 
 def sides(folder, source, target):
@@ -107,12 +107,6 @@ def test_a_missing_member_is_named_and_one_set_is_of_german_and_english_only(tmp
     assert len(read_archive(path, "es", "en", "test")) == len(SETS) - 1
     with fails(f"{path}: there is no member fr-en/train.tags.fr-en.fr, expected it"):
         read_archive(path, "fr", "en", "train")
-
-
-def test_languages_are_those_of_the_archives_name():
-    assert languages_of("/data/de-en.tgz") == {"de", "en"}
-    assert languages_of("es-en.tar.gz") == {"es", "en"}
-    assert languages_of("talks.tgz") is languages_of("a-b-c.tgz") is None
 
 
 MORE = ("TED.tst2013", "TED.tst2014", "TEDX.tst2013", "TEDX.tst2014")

@@ -4,13 +4,15 @@ import math
 
 import numpy as np
 import pytest
+from faulty import fails, put_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.companion.data.corpora import seq2seq as module
-from headdiv.companion.data.corpora.seq2seq import flatten, load_translation, unflatten, unigram_nll
+from headdiv.companion.data.corpora.seq2seq import load_translation, unigram_nll
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.data.toy import corpora as toy
+from headdiv.companion.experiments.running import train
 from headdiv.companion.models.batching import SPECIALS
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.translation import TranslationData
@@ -64,17 +66,32 @@ def test_the_toy_has_one_direction(project):
             TASKS["translation"].check_data(TOY.model_copy(update={key: value}))
 
 
+def test_a_batch_holds_the_longest_example(project):
+    with pytest.raises(ConfigError, match=r"^train.tokens_per_batch: 3 is below the \d+ tokens of the longest"):
+        train(project.config(train={"tokens_per_batch": 3}))
+
+
+# ---- one's own files
+
+
+@pytest.mark.parametrize(
+    ("lines", "options", "message"),
+    [
+        (["a b"] * 3, {"examples": 4}, "data.examples: 4 asked for, but the training text has 3"),
+        (["a b"] * 3, {"valid_every": 2, "examples": 3}, "data.examples: 3 asked for, but the training text has 2"),
+        (["ab"] * 3, {"merges": 2}, "data.merges: 2 asked for, but the training text has pairs for 1"),
+        (["a b"] * 3, {"min_frequency": 4}, "data.min_frequency: no word of the training text occurs 4 times; every"),
+    ],
+)
+def test_training_text_that_is_not_enough_is_named(folder, lines, options, message):
+    pairs = {"train": [(line, line) for line in lines], "valid": [("a b", "a b")], "test": [("a b", "a b")]}
+    with fails(message):
+        load_translation(
+            TranslationData(**{"name": "mine", "files": put_pairs(folder, pairs), "min_frequency": 1} | options)
+        )
+
+
 # ---- frequencies alone
-
-
-def literal_unigram_nll(train, held_out, size):
-    """By definition, word by word, with one added to each count."""
-    total, seen = 0.0, [1] * size
-    for word in train:
-        seen[word] += 1
-    for word in held_out:
-        total -= math.log(seen[word] / (len(train) + size))
-    return total / len(held_out)
 
 
 words = st.lists(st.integers(0, 6), min_size=1, max_size=40)
@@ -82,17 +99,6 @@ words = st.lists(st.integers(0, 6), min_size=1, max_size=40)
 
 @given(train=words, held_out=words, more=st.integers(0, 3))
 def test_frequencies_alone_are_worth_what_is_written_out(train, held_out, more):
-    found = unigram_nll(np.array(train), np.array(held_out), 7 + more)
-    assert found == pytest.approx(literal_unigram_nll(train, held_out, 7 + more))
-
-
-# ---- ragged arrays
-
-
-@given(lengths=st.lists(st.integers(0, 4), min_size=1, max_size=8))
-def test_what_is_laid_flat_comes_back(lengths):
-    sentences = [np.arange(n, dtype=np.int32) + 10 * i for i, n in enumerate(lengths)]
-    flat, found = flatten(iter(sentences))
-    assert found.tolist() == lengths
-    assert flat.tolist() == [x for sentence in sentences for x in sentence.tolist()]
-    assert [s.tolist() for s in unflatten(flat, found)] == [s.tolist() for s in sentences]
+    size = 7 + more
+    logs = [math.log((train.count(word) + 1) / (len(train) + size)) for word in held_out]
+    assert unigram_nll(np.array(train), np.array(held_out), size) == pytest.approx(-sum(logs) / len(held_out))

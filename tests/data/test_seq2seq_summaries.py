@@ -88,7 +88,7 @@ def test_one_vocabulary_counts_documents_and_summaries_of_the_training_text(mine
     assert corpus.test.pairs.source[0][0] == UNKNOWN
 
 
-@pytest.mark.parametrize(("documents", "summaries"), [(1, 1), (5, 3), (12, 4), (14, 6), (400, 60)])
+@pytest.mark.parametrize(("documents", "summaries"), [(5, 3), (400, 60)])
 def test_the_share_of_texts_that_were_cut_is_recorded(mine, documents, summaries):
     corpus = load_summarisation(mine(document_words=documents, summary_words=summaries))
     for name, articles in ARTICLES.items():
