@@ -12,7 +12,6 @@ from surroundings import Power, fail_after
 
 from headdiv.companion.data.cache import content_key
 from headdiv.companion.experiments import running
-from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.running import load_run, run_folder, train
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import run_name
@@ -203,18 +202,6 @@ def test_the_auxiliary_loss_is_the_mean_over_the_steps_of_an_epoch(project, monk
         assert point["training_loss"] == pytest.approx(sum(s.loss for s in sums) / sum(s.count for s in sums))
         assert point["auxiliary_loss"] < 0  # λ·det L is taken off
     assert len(records) == STEPS
-
-
-def test_a_penalty_on_equal_heads_parts_them(project):
-    """What the method is for: by the end of a short training the heads' outputs agree less than the baseline's."""
-    records = {}
-    methods = {"plain": {"name": "baseline"}, "apart": {"name": "disagreement", "term": "output", "weight": 10.0}}
-    for name, options in methods.items():
-        config = project.config(name, define={name: options}, variants=[name], train={"epochs": 3})
-        measures = evaluate(train(config))["heads"]["measures"]
-        cosines = [torch.tensor(module["cosine"]) for module in measures.values()]
-        records[name] = torch.stack(cosines).mean().item()
-    assert records["apart"] < records["plain"] - 0.02
 
 
 # ---- what cannot go on, and options
