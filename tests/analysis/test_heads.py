@@ -283,6 +283,7 @@ def edited_to(found):
 
 REFUSALS = [  # a use of heads, and key words of the error
     (lambda _: ModelHeads(nn.Linear(2, 2)), "found no attention that headdiv built"),
+    (lambda _: headdiv.record_heads(nn.Linear(2, 2)).__enter__(), "found no heads to record"),
     (lambda heads: heads.to_frame([batch_of()], special=[0]), "special: the batches do not say"),
     (lambda heads: heads.to_frame([torch.randn(0, 5, D).double()]), "batches: found no word"),
     (lambda heads: heads.importance([batch_of()]), "^loss: found None, expected a scalar"),

@@ -108,8 +108,8 @@ def test_beam_is_the_literal_one_that_never_stops_early(seed, limits, width, alp
     assert found == [literal_beam(seed, s, limit, width, alpha) for s, limit in enumerate(limits)]
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("seed", range(2))
 def test_a_wide_beam_finds_the_best_of_all_outputs(seed, alpha):
     limits = [4, 3, 1]
     found = search(seed, range(3), limits, len(FREE) ** 3, alpha)
@@ -222,17 +222,16 @@ def cached(model, sources, width, length):
     return CachedDecoder(model, memory, batch.source_rows, width, length)
 
 
-@pytest.mark.parametrize("width", [1, 3, 5])
+@pytest.mark.parametrize("width", [1, 4])
 @pytest.mark.parametrize("method", METHODS)
 @torch.inference_mode()
 def test_cached_decoding_gives_the_same_words_as_uncached(method, width):
     model, sources = build(method), some_sources()
     limits = torch.tensor([len(source) + 4 for source in sources])
-    for alpha in (0.0, 0.6, 1.0):
-        found = beam_search(cached(model, sources, width, int(limits.max())), limits, width, alpha)
-        assert found == beam_search(Uncached(model, sources, width), limits, width, alpha)
-        config = DecodeConfig(beam=width, length_penalty=alpha, max_length_factor=1.0, max_length_offset=3)
-        assert translate(model, sources, config) == found
+    found = beam_search(cached(model, sources, width, int(limits.max())), limits, width, 1.0)
+    assert found == beam_search(Uncached(model, sources, width), limits, width, 1.0)
+    config = DecodeConfig(beam=width, length_penalty=1.0, max_length_factor=1.0, max_length_offset=3)
+    assert translate(model, sources, config) == found
     assert len(set(map(len, found))) > 1 or width > 1  # the test is worth something
     assert len(set(map(str, found))) > 2
 
@@ -270,28 +269,21 @@ def test_cached_logits_are_the_uncached_ones_whatever_is_selected(method):
             decoder.select(torch.from_numpy(lines))
 
 
-@pytest.mark.parametrize("width", [1, 4])
 @torch.inference_mode()
-def test_a_module_without_caches_of_its_own_decodes_to_the_same(monkeypatch, width):
+def test_a_module_without_caches_of_its_own_decodes_to_the_same(monkeypatch):
     """By computing every line's text anew."""
-    model, sources = build("baseline"), some_sources(5)
-    expected = translate(model, sources, DecodeConfig(beam=width))
     for name in ("self_cache", "cross_cache", "step"):
         monkeypatch.setattr(MultiHeadAttention, name, getattr(AttentionModule, name))
-    assert translate(model, sources, DecodeConfig(beam=width)) == expected
     test_cached_logits_are_the_uncached_ones_whatever_is_selected("baseline")
 
 
 @pytest.mark.parametrize("width", [1, 4])
 def test_translations_do_not_depend_on_batches_or_order(width):
-    model, sources = build("direct-8"), some_sources(9)
+    model, sources = build("direct-8"), some_sources(6)
     expected = translate(model, sources, DecodeConfig(beam=width))
-    assert len(expected) == 9
-    for batch_sentences in (1, 2, 5):
-        assert translate(model, sources, DecodeConfig(beam=width, batch_sentences=batch_sentences)) == expected
-    permuted = [4, 0, 8, 2, 6, 1, 3, 7, 5]
-    found = translate(model, [sources[i] for i in permuted], DecodeConfig(beam=width))
-    assert found == [expected[i] for i in permuted]
+    order = [4, 0, 2, 1, 3, 5]
+    found = translate(model, [sources[i] for i in order], DecodeConfig(beam=width, batch_sentences=4))
+    assert found == [expected[i] for i in order]
 
 
 def test_translations_that_do_not_end_stop_at_the_length_allowed(monkeypatch):

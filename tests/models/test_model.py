@@ -1,31 +1,25 @@
-"""The packed Transformer against a padded one written out, and what keeps runs comparable."""
+"""The packed Transformer against one written out, and what keeps runs comparable."""
 
 import math
 
 import numpy as np
+import packed
 import pytest
 import torch
 from examples import deacon
 from small_runs import randomise
+from torch.nn import functional as F
 
-from headdiv.companion.models.batching import PAD, Pairs, make_batch
+from headdiv.companion.models.batching import Pairs, make_batch
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.models.transformer import MAX_POSITIONS, Transformer, count_parameters, initialise
 from headdiv.core.errors import DataError
 from headdiv.methods import make_method
-from headdiv.nn.packing import pad_rows
 
-SMALL = ModelConfig(d_model=12, heads=3, encoder_layers=2, decoder_layers=2, d_ff=20, dropout=0.3)
+SMALL = ModelConfig(d_model=packed.D, heads=packed.H, encoder_layers=2, decoder_layers=2, d_ff=20, dropout=0.3)
 WORDS = 15
-METHODS = {
-    "baseline": {"name": "baseline"},
-    "direct-8": deacon("direct", 8),
-    "direct-3": deacon("direct", 3),
-    "average-8": deacon("average", 8),
-    "nonlinear-8": deacon("nonlinear", 8),
-    "nonlinear-3": deacon("nonlinear", 3),
-}
+METHODS = {"baseline": {"name": "baseline"}, "direct-3": deacon("direct", 3), "nonlinear-3": deacon("nonlinear", 3)}
 
 
 def build(config=SMALL, seed=1, method=None):
@@ -42,31 +36,10 @@ def some_pairs(seed=0, n=6):
 # ---- the whole model, written out
 
 
-def literal_norm(x, norm):
-    mean = x.mean(dim=-1, keepdim=True)
-    variance = ((x - mean) ** 2).mean(dim=-1, keepdim=True)
-    return (x - mean) / (variance + 1e-5).sqrt() * norm.weight + norm.bias
-
-
-def literal_attention(x, memory, hidden, attention, heads):
-    """x (B, N, D), memory (B, S, D), hidden (B, N, S): True where a query must not look."""
-    D = x.shape[-1]
-    wq, wk, wv = attention.in_projection.weight.chunk(3)
-    bias = attention.in_projection.bias
-    bq, bk, bv = (0, 0, 0) if bias is None else bias.chunk(3)
-    q, k, v = x @ wq.T + bq, memory @ wk.T + bk, memory @ wv.T + bv
-    parts = []
-    for h in range(heads):
-        mine = slice(h * D // heads, (h + 1) * D // heads)
-        scores = q[..., mine] @ k[..., mine].transpose(1, 2) / math.sqrt(D // heads)
-        parts.append(torch.softmax(scores.masked_fill(hidden, -math.inf), dim=-1) @ v[..., mine])
-    return torch.cat(parts, dim=-1) @ attention.output.weight.T + attention.output.bias
-
-
 def literal_embedding(words, embedding):
     D = embedding.embedding_dim
-    positions = torch.zeros(words.shape[1], D, dtype=embedding.weight.dtype)
-    for p in range(words.shape[1]):
+    positions = torch.zeros(len(words), D, dtype=embedding.weight.dtype)
+    for p in range(len(words)):
         for i in range(D):
             angle = p / 10000 ** (2 * (i // 2) / D)
             positions[p, i] = math.sin(angle) if i % 2 == 0 else math.cos(angle)
@@ -78,43 +51,41 @@ def literal_activation(x, name):
     return torch.clamp(x, min=0) if name == "relu" else x * (1 + torch.erf(x / math.sqrt(2))) / 2
 
 
-def literal_transformer(model, config, source, target):
-    """Padded words (B, S) and (B, N) with PAD behind each end -> (B, N, D)."""
-    B, S, N = len(source), source.shape[1], target.shape[1]
-    empty = (source == PAD)[:, None, :]
-    later = torch.ones(N, N, dtype=torch.bool).triu(1)[None]
+def literal_transformer(model, activation, source, target):
+    """Words of one sentence pair, (S,) and (N,) -> (N, D)."""
+
+    def norm(x, layer):
+        return F.layer_norm(x, (packed.D,), layer.weight, layer.bias)
 
     def feed_forward(x, layer):
         first, _, second = layer.feed_forward
-        inner = literal_activation(x @ first.weight.T + first.bias, config.activation)
-        return literal_norm(x + inner @ second.weight.T + second.bias, layer.feed_forward_norm)
+        inner = literal_activation(x @ first.weight.T + first.bias, activation)
+        return norm(x + inner @ second.weight.T + second.bias, layer.feed_forward_norm)
 
-    def attend(x, memory, hidden, layer, kind):
-        update = literal_attention(x, memory, hidden, layer.attention[kind], config.heads)
-        return literal_norm(x + update, layer.attention_norm[kind])
+    def attend(x, memory, layer, kind):
+        update = packed.literal_attention(layer.attention[kind], x, memory, kind)
+        return norm(x + update, layer.attention_norm[kind])
 
     memory = literal_embedding(source, model.source_embedding)
     for layer in model.encoder:
-        memory = feed_forward(attend(memory, memory, empty.expand(B, S, S), layer, "encoder"), layer)
+        memory = feed_forward(attend(memory, memory, layer, "encoder"), layer)
     x = literal_embedding(target, model.target_embedding)
     for layer in model.decoder:
-        x = attend(x, x, later.expand(B, N, N), layer, "decoder")
-        x = feed_forward(attend(x, memory, empty.expand(B, N, S), layer, "cross"), layer)
+        x = attend(attend(x, x, layer, "decoder"), memory, layer, "cross")
+        x = feed_forward(x, layer)
     return x
 
 
-@pytest.mark.parametrize(("bias", "activation"), [(False, "relu"), (True, "relu"), (True, "gelu")])
-@pytest.mark.parametrize("window", [1, 9, 48])
-def test_packed_model_is_the_padded_one_with_its_gradients(bias, activation, window):
+@pytest.mark.parametrize(("bias", "activation", "window"), [(False, "relu", 1), (True, "relu", 9), (True, "gelu", 48)])
+def test_packed_model_is_the_one_written_out_with_its_gradients(bias, activation, window):
     config = SMALL.model_copy(update={"attention_bias": bias, "activation": activation, "dropout": 0.0})
     model = randomise(build(config)).double()
     pairs = some_pairs()
     batch = make_batch(pairs, range(len(pairs)), window)
     sides = (batch.source, batch.source_rows), (batch.target_in, batch.target_rows)
-    source, target = (pad_rows(words, side, PAD) for words, side in sides)
+    sentences = zip(*(words.split(rows.lengths.tolist()) for words, rows in sides), strict=True)
+    expected = torch.cat([literal_transformer(model, activation, *pair) for pair in sentences])
     found = model(batch)
-    literal = literal_transformer(model, config, source, target)
-    expected = torch.cat([x[:n] for x, n in zip(literal, batch.target_rows.lengths.tolist(), strict=True)])
     torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)  # the table of positions is float32
     weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(4), dtype=found.dtype)
     parameters = [p for name, p in model.named_parameters() if not name.startswith("output_embedding")]
@@ -122,7 +93,7 @@ def test_packed_model_is_the_padded_one_with_its_gradients(bias, activation, win
     torch.testing.assert_close(*grads, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("variant", ["baseline", "direct-3", "average-8", "nonlinear-3"])
+@pytest.mark.parametrize("variant", METHODS)
 def test_an_empty_batch_has_gradients_of_zero(variant):
     """In evaluation; what batch normalisation makes of no rows while training is a matter between ranks."""
     config = ModelConfig(d_model=16, d_ff=12, encoder_layers=1, decoder_layers=1)
@@ -154,24 +125,22 @@ def values(model):
 
 def test_variants_of_one_seed_start_from_common_values():
     config = ModelConfig(d_model=32, d_ff=24)
-    models = [build(config, method=METHODS[variant]) for variant in ("baseline", "direct-8", "nonlinear-8")]
-    common = set.intersection(*(set(values(model)) for model in models))
-    assert {name.split(".")[0] for name in common} >= {"source_embedding", "encoder", "decoder"}
-    assert any("in_projection" in name for name in common)
-    for i, one in enumerate(models):
-        for other in models[i + 1 :]:
-            for name, value in values(one).items():
-                twin = values(other).get(name)
-                if twin is not None and twin.shape == value.shape:
-                    assert torch.equal(value, twin), name
+    first, *others = (values(build(config, method=method)) for method in METHODS.values())
+    for other in others:
+        common = [name for name, value in first.items() if name in other and value.shape == other[name].shape]
+        assert {name.split(".")[0] for name in common} >= {"source_embedding", "encoder", "decoder"}
+        assert any("in_projection" in name for name in common)
+        assert all(torch.equal(first[name], other[name]) for name in common)
 
 
-@pytest.mark.parametrize("variant", ["baseline", "direct-3"])
-def test_seeds_differ_and_repeat_themselves(variant):
+def test_seeds_differ_and_repeat_themselves_whatever_torchs_generator():
     config = ModelConfig(d_model=16, d_ff=12)
-    models = {seed: build(config, seed, METHODS[variant]) for seed in (0, 1, 2, 2**32 + 1, 2**40)}
+    models = {seed: build(config, seed, METHODS["direct-3"]) for seed in (0, 1, 2, 2**32 + 1, 2**40)}
+    again = build(config, 2, METHODS["direct-3"])
     torch.manual_seed(99)
-    again = build(config, 1, METHODS[variant])
+    state = torch.get_rng_state()
+    initialise(again, 1)
+    assert torch.equal(torch.get_rng_state(), state)
     for name, value in values(models[1]).items():
         assert torch.equal(value, values(again)[name])
         drawn = (name.endswith("weight") and "norm" not in name) or name.endswith(".w")
@@ -180,20 +149,13 @@ def test_seeds_differ_and_repeat_themselves(variant):
                 assert not torch.equal(value, values(model)[name]), (seed, name)
 
 
-def test_initialising_leaves_the_global_generator_alone():
-    model = build()
-    state = torch.get_rng_state()
-    initialise(model, 5)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_outputs_need_not_be_words():
     """Question answering: two scores for each row of the decoder; everything else is as it was."""
     words = build()
     spans = Transformer(SMALL, WORDS, WORDS, make_method({"name": "baseline"}), outputs=2)
     initialise(spans, 1)
     assert spans.output_weight is spans.output_embedding.weight
-    assert (words.output_weight.shape, spans.output_weight.shape) == ((WORDS, 12), (2, 12))
-    assert count_parameters(words) - count_parameters(spans) == (WORDS - 2) * 12
+    assert (words.output_weight.shape, spans.output_weight.shape) == ((WORDS, packed.D), (2, packed.D))
+    assert count_parameters(words) - count_parameters(spans) == (WORDS - 2) * packed.D
     for name, value in values(spans).items():
         assert name.startswith("output_embedding") or torch.equal(value, values(words)[name])

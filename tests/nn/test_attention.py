@@ -4,13 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from packed import D, H, K, build, packed_rows, random, randomly, run_literal, run_packed, sentences, with_gradients
+from packed import D, H, K, build, packed_rows, randomly, run_literal, run_packed, sentences, with_gradients
 from torch import nn
 from torch.nn import functional as F
 
-from headdiv.core.errors import DataError
 from headdiv.nn import packing
-from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dot_product import into_windows, out_of_windows
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import AttentionLayout
@@ -97,25 +95,12 @@ def test_records_hold_the_heads_and_change_nothing():
     assert all(not module.recorders for module in modules)
 
 
-def test_gradient_flows_through_records_and_is_the_same_while_recording():
-    module = build(15)
-    queries = sentences(16, [3, 1, 4])
-    run = run_packed(module, "decoder", 5)
-
-    def run_recording(x, memory):
-        with record_heads(module):
-            return run(x, memory)
-
-    plain = with_gradients(module, queries, None, run)
-    torch.testing.assert_close(with_gradients(module, queries, None, run_recording), plain)
-    for name in ("weights", "values", "outputs"):
-        module.zero_grad()
-        with record_heads(module) as records:
-            run(queries, [])
-        getattr(records[0], name).square().sum().backward()
-        grad = module.in_projection.weight.grad
-        assert grad.isfinite().all()
-        assert (grad != 0).any()
+def test_gradients_are_the_same_while_recording():
+    module, queries = build(15), sentences(16, [3, 1, 4])
+    plain = with_gradients(module, queries, None, run_packed(module, "decoder", 5))
+    with record_heads(module):
+        recorded = with_gradients(module, queries, None, run_packed(module, "decoder", 5))
+    torch.testing.assert_close(recorded, plain)
 
 
 def test_what_stands_in_front_of_the_output_reads_masked_heads():
@@ -129,38 +114,3 @@ def test_what_stands_in_front_of_the_output_reads_masked_heads():
     handle.remove()
     module(x, None, layout)
     torch.testing.assert_close(read[0], read[1] * torch.tensor([0.0, 0.5]).repeat_interleave(K))
-
-
-# ---- one token at a time
-
-
-def test_lines_go_on_from_any_others_and_texts_without_one_give_up_their_slots():
-    """Three texts of up to two lines; every line's past, recomputed without a cache, gives the same."""
-    own, cross, memory = build(21, "decoder"), build(22, "cross"), random(23, 3, 5, D)
-    lines = BeamState(3, 2, 5, like=memory)
-    state = State(lines, [{"decoder": own.self_cache(lines, memory)}])
-    state.layers[0]["cross"] = cross.cross_cache(lines, memory, random(24, 3, 5))
-    mask, pasts = state.layers[0]["cross"].mask, [(text, []) for text in range(3)]
-    generator = torch.Generator().manual_seed(25)
-    for goes_on in ([0, 0, 1, 2, 2], [1, 0, 2, 4, 3], [1, 3], [1, 1], None):
-        x = torch.randn(len(pasts), D, generator=generator, dtype=torch.float64)
-        pasts = [(text, [*past, row]) for (text, past), row in zip(pasts, x, strict=True)]
-        lines.advance()
-        found = [module.step(x, state.layers[0][kind]) for kind, module in (("decoder", own), ("cross", cross))]
-        for number, (text, past) in enumerate(pasts):
-            rows, _, layout, _ = packed_rows([torch.stack(past)], [], "decoder", 1)
-            torch.testing.assert_close(found[0][number], own(rows, None, layout)[-1])
-            alone = BeamState(1, 1, 1, like=memory)
-            cache = cross.cross_cache(alone, memory[text : text + 1], mask[text : text + 1])
-            torch.testing.assert_close(found[1][number], cross.step(past[-1][None], cache)[0])
-        if goes_on is not None:
-            state.select(torch.tensor(goes_on))
-            pasts = [pasts[line] for line in goes_on]
-    assert lines.texts == 1  # the third text's, from `pasts`
-    assert {text for text, _ in pasts} == {2}
-
-
-def test_a_model_without_heads_has_none_to_record():
-    found = pytest.raises(DataError, match=r"Linear: found no heads to record; expected .*MultiheadAttention")
-    with found, record_heads(nn.Linear(2, 2)):
-        pass
