@@ -95,27 +95,6 @@ def test_an_architecture_does_what_the_table_says(kind, monkeypatch, tmp_path):
     assert torch.equal(outputs(saved_and_loaded(model, tmp_path / "inserted"), given), inserted)
 
 
-STAGES = {"depths": [1, 1], "num_heads": [2, 4], "image_size": 8, "patch_size": 1}
-TOWER = {"text_config": {**EVERY["clip"][1]["text_config"], "num_attention_heads": 2}}
-
-
-@pytest.mark.parametrize(
-    ("kind", "more", "method"),
-    [("swin", STAGES, "disagreement"), ("clip", TOWER, "hsic"), ("swin", STAGES, "dpp"), ("clip", TOWER, "mixing")],
-)
-def test_losses_are_of_modules_with_other_numbers_of_heads_and_windows(kind, more, method, monkeypatch):
-    name, sizes, given = EVERY[kind]
-    monkeypatch.setitem(attachable.OTHERS, kind, (name, {**sizes, **more}, given))
-    model, given = other(kind)
-    options = {"start": 0.0} if method == "mixing" else {"term": "output"}
-    method = headdiv.insert(model, {"name": method, **options})
-    with headdiv.record_heads(model) as records:
-        model(**given)
-    assert len({record.spec.heads for record in records}) == 2
-    method.aux_loss(model, records, 0.5, 5).backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-
-
 def can_generate(model, given):
     return "input_ids" in given and hasattr(model, "generate") and model.can_generate()
 

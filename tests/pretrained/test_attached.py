@@ -105,7 +105,7 @@ def test_masking_is_a_literal_mask_and_removal_is_masking_with_fewer_parameters(
     assert difference(logits(model, given), again, given) < 1e-5
 
 
-@pytest.mark.parametrize("kind", ["llama", "gpt2", "t5"])
+@pytest.mark.parametrize("kind", ["llama", "t5"])
 def test_all_heads_of_a_module_and_generation_after_removal(kind):
     model = model_of(kind)
     given, heads = arguments(model, lengths=(5, 5)), headdiv.pretrained.attach(model)
@@ -132,9 +132,8 @@ def test_weights_of_a_text_of_padding_alone_are_zero_as_its_heads_are():
         assert not record.weights[1].any()
 
 
-@pytest.mark.parametrize("kind", ["marian", "bart", "t5"])
-def test_records_of_generation_leave_out_the_texts_padding(kind):
-    model = model_of(kind).eval()
+def test_records_of_generation_leave_out_the_texts_padding():
+    model = model_of("bart")
     given = {key: value for key, value in arguments(model).items() if key != "decoder_input_ids"}  # 7, 5, 3 tokens
     with headdiv.pretrained.attach(model).record() as records:
         model.generate(**given, max_new_tokens=3, do_sample=False, num_beams=2)
@@ -224,35 +223,16 @@ def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
     assert heads.counts == {"encoder 1": 4, "encoder 2": 4}
 
 
-@pytest.mark.parametrize("kind", ["whisper", "clip", "vit_mae"])
-def test_removal_is_masking_in_architectures_that_hold_the_number_of_heads(kind, tmp_path):
-    model, given = other(kind)
-    heads = headdiv.pretrained.attach(model)
-    gone = [(place, head) for place in heads.counts for head in (1, 3)]
-    with heads.without(gone):
-        torch.manual_seed(0)  # vit_mae draws what it hides
-        masked = output(model, given)
-    heads.remove(gone, given)
-    torch.manual_seed(0)
-    assert torch.allclose(output(model, given), masked, atol=1e-5)
-    given |= {"noise": torch.rand(2, 4)} if kind == "vit_mae" else {}
-    model.save_pretrained(tmp_path)
-    assert torch.equal(output(headdiv.pretrained.load(tmp_path), given), output(model, given))
-
-
-@pytest.mark.parametrize("kind", ["olmo2", "swin"])
-def test_a_model_that_does_not_run_with_fewer_heads_is_refused_and_stays_as_it_was(kind):
-    model, given = other(kind)
+def test_a_model_that_does_not_run_with_fewer_heads_is_refused_and_stays_as_it_was():
+    model, given = other("olmo2")
     heads = headdiv.pretrained.attach(model)
     before, plain = copy.deepcopy(model.state_dict()), output(model, given)
-    with pytest.raises(DataError, match=rf"^{type(model).__name__}: its code does not work with fewer heads"):
+    with pytest.raises(DataError, match=r"^Olmo2ForCausalLM: its code does not work with fewer heads"):
         heads.remove([(place, 1) for place in heads.counts], given)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert torch.equal(output(model, given), plain)
     assert set(heads.counts.values()) == {4}
     assert not hasattr(model.config, "headdiv")
-    with heads.without([(next(iter(heads.counts)), 1)]):
-        assert not torch.equal(output(model, given), plain)
 
 
 def test_one_head_has_no_pairs_and_no_batch_no_measures():
@@ -335,18 +315,6 @@ def test_what_cannot_be_removed_is_refused(monkeypatch):
     monkeypatch.setitem(attached.sys.modules, "transformers", None)
     with pytest.raises(ConfigError, match=r"pip install 'headdiv\[hf\]'"):
         attached.transformers()
-
-
-def test_a_model_that_names_the_mask_is_recorded():
-    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
-    model = transformers.DogeForCausalLM(transformers.DogeConfig(vocab_size=50, intermediate_size=64, **sizes)).eval()
-    words = torch.tensor([[4, 5, 6, 7]])
-    expected = model(words).logits
-    headdiv.pretrained.attach(model)
-    with headdiv.record_heads(model) as records:
-        assert torch.equal(model(words).logits, expected)
-    assert [record.outputs.shape for record in records] == [(4, 4, 8)] * 2
-    torch.testing.assert_close(torch.einsum("bhns,shk->nhk", records[0].weights, records[0].values), records[0].outputs)
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16"])

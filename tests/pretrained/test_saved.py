@@ -49,14 +49,6 @@ def test_a_model_in_half_precision_with_a_method_loads_back(tmp_path):
     assert torch.equal(logits(again, given), logits(model.eval(), given))
 
 
-@pytest.mark.parametrize("kind", ["vit", "beit"])
-def test_a_model_whose_files_have_older_names_loads_back_with_fewer_heads(kind, tmp_path):
-    model, given = other(kind)
-    headdiv.pretrained.attach(model).remove([("encoder 1", 2), ("encoder 2", 4)], given)
-    model.save_pretrained(tmp_path)
-    assert torch.equal(output(headdiv.pretrained.load(tmp_path), given), output(model, given))
-
-
 def test_parts_that_were_changed_alone_load_back_with_the_whole_model(tmp_path):
     """In turns with the whole model, whose modules have other names: its text and its image stack are both encoders."""
     model, given = other("clip")
