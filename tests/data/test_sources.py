@@ -16,7 +16,6 @@ from headdiv.companion.tasks.lm import LMData
 from headdiv.companion.tasks.summarisation import SummarisationData
 from headdiv.companion.tasks.translation import TranslationData
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.files import write_json
 
 SPLITS = ("train", "valid", "test")
 TOY = DataConfig(name="toy")
@@ -194,12 +193,12 @@ def test_what_fails_leaves_nothing(folder):
     assert [path.name for path in place.parent.iterdir()] == [f".{place.name}.lock"]
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "deleted"])
-@pytest.mark.parametrize("name", ["words.safetensors", "corpus.json"])
+@pytest.mark.parametrize(
+    ("name", "damage"), [("words.safetensors", "flipped"), ("words.safetensors", "cut"), ("corpus.json", "deleted")]
+)
 def test_a_damaged_corpus_is_prepared_again(folder, caplog, name, damage):
     def prepare(given, place):
         save_file({"words": np.arange(100)}, place / "words.safetensors")
-        write_json(place / "references.json", ["Ein Satz", "Noch einer"] * 20)
         return {"train": {"examples": 3}, "refused": {}}
 
     def content():
@@ -208,11 +207,13 @@ def test_a_damaged_corpus_is_prepared_again(folder, caplog, name, damage):
     place = prepared(own(folder), prepare)
     path, before = place / name, content()
     data = path.read_bytes()
-    if damage == "deleted":
-        path.unlink()
-    else:
-        flipped = data[:-9] + bytes([data[-9] ^ 1]) + data[-8:]
-        path.write_bytes(flipped if damage == "flipped" else data[: len(data) // 2])
+    match damage:
+        case "deleted":
+            path.unlink()
+        case "flipped":
+            path.write_bytes(data[:-9] + bytes([data[-9] ^ 1]) + data[-8:])
+        case "cut":
+            path.write_bytes(data[: len(data) // 2])
     killed = place.with_name(f".{place.name}.{1:08x}.tmp")
     killed.mkdir()
     assert prepared(own(folder), prepare) == place

@@ -34,18 +34,14 @@ def pieces(text, lowercase=False):
     ("text", "found"),
     [
         ("", []),
-        ("It cost $5.", ["It", "cost", "$", "5", "."]),
-        ("In the 1990s, 3,500 died.", ["In", "the", "1990s", ",", "3,500", "died", "."]),
         ("One ends here. The next  starts.", ["One", "ends", "here", ".", "The", "next", "starts", "."]),
         ("a half-time - show", ["a", "half", "-", "time", "-", "show"]),
         ("isn't Tesla's \u2018\u0130\u2019", ["isn", "'t", "Tesla", "'s", "\u2018", "\u0130", "\u2019"]),
-        ("  wait... what?!", ["wait", "...", "what", "?", "!"]),
         ("x@-@y & <b>\u00a0z", ["x", "@", "-", "@", "y", "&", "<", "b", ">", "z"]),
     ],
 )
 def test_each_word_has_its_characters(text, found):
     assert [piece for _, piece in pieces(text)] == found
-    assert [word for word, _ in pieces(text)] == tokenize(text, "en")
     assert [piece for _, piece in pieces(text, lowercase=True)] == found
 
 
@@ -54,11 +50,6 @@ def test_a_split_dash_stands_for_one_character():
     assert (words, starts.tolist(), ends.tolist()) == (["half", "@-@", "time"], [0, 4, 5], [4, 5, 9])
     assert starts.dtype == ends.dtype == np.int32
     assert tokenise_with_offsets("").starts.dtype == np.int32
-
-
-def test_a_text_that_moses_rules_change_is_an_error():
-    with pytest.raises(DataError, match="the text cannot be aligned to its words"):
-        tokenise_with_offsets("see DOTMULTI there")
 
 
 def slow_places(text, words):

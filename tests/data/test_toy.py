@@ -35,27 +35,16 @@ def clause(subject, verb, object=None, **rest):
 
 GIRL_SEES = clause("the girl", "see", "a dog")
 SENTENCES = [
-    (Sentence(GIRL_SEES), "The girl sees a dog.", "Das Mädchen sieht einen Hund."),
-    (Sentence(clause("my uncle", "help", "this cat", past=True)), "My uncle helped this cat.",
-     "Mein Onkel half dieser Katze."),
     (Sentence(clause("a queen", "open", "the door", time="today", front=True)), "Today a queen opens the door.",
      "Heute macht eine Königin die Tür auf."),
-    (Sentence(clause(noun("all mouse", plural=True), "sleep", negative=True)), "All mice do not sleep.",
-     "Alle Mäuse schlafen nicht."),
     (Sentence(clause("he", "eat", "a apple", modal="must", time="every day")),
      "He must eat an apple every day.", "Er muss jeden Tag einen Apfel essen."),
     (Sentence(clause("the horse", "arrive", past=True, place=("to", noun("the house")))),
      "The horse arrived to the house.", "Das Pferd kam zum Haus an."),
-    (Sentence(GIRL_SEES, "because", clause("she", "call", "we")), "The girl sees a dog because she calls us.",
-     "Das Mädchen sieht einen Hund, weil sie uns anruft."),
     (Sentence(GIRL_SEES, "while", clause("they", "laugh"), first=True), "While they laugh, the girl sees a dog.",
      "Während sie lachen, sieht das Mädchen einen Hund."),
-    (Sentence(GIRL_SEES, "but", clause("the man", "be", predicate="tired")),
-     "The girl sees a dog, but the man is tired.", "Das Mädchen sieht einen Hund, aber der Mann ist müde."),
     (Sentence(clause("the doctor", "believe", that=GIRL_SEES)), "The doctor believes that the girl sees a dog.",
      "Der Arzt glaubt, dass das Mädchen einen Hund sieht."),
-    (Sentence(clause(noun("two friend", plural=True, relative=clause(None, "buy", "the book")), "sing")),
-     "Two friends who buy the book sing.", "Zwei Freunde, die das Buch kaufen, singen."),
     (Sentence(clause("we", "find", noun("the dog", plural=True, relative=clause("she", "thank", past=True)))),
      "We find the dogs that she thanked.", "Wir finden die Hunde, denen sie dankte."),
 ]  # fmt: skip
