@@ -109,17 +109,14 @@ def test_answers_after_the_cut(mine):
 # ---- what cannot be used
 
 
-LETTERS = "They wrote DOTMULTI there."  # which the rules of Moses turn into a dot
-
-
-def test_a_passage_that_cannot_be_aligned_is_refused(mine, folder):
-    config = mine(train=[*TRAIN, (LETTERS, {"d1": ("What?", "wrote"), "d2": ("Where?", "there")})])
-    with pytest.raises(DataError) as found:
+def test_a_passage_that_cannot_be_aligned_is_refused(mine):
+    letters = "They wrote DOTMULTI there."  # which the rules of Moses turn into a dot
+    config = mine(train=[*TRAIN, (letters, {"d1": ("What?", "wrote"), "d2": ("Where?", "there")})])
+    with pytest.raises(DataError, match="question d1: the text cannot be aligned to its words"):
         load_qa(config)
-    assert "question d1: the text cannot be aligned to its words" in str(found.value)
-    corpus = load_qa(config.model_copy(update={"strict": False}))
-    assert corpus.statistics["refused"] == {"the text cannot be aligned to its words": 2}
-    assert corpus.statistics["train"] | {"examples": 4, "passages": 2} == corpus.statistics["train"]
+    statistics = load_qa(config.model_copy(update={"strict": False})).statistics
+    assert statistics["refused"] == {"the text cannot be aligned to its words": 2}
+    assert (statistics["train"]["examples"], statistics["train"]["passages"]) == (4, 2)
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])

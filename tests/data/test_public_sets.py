@@ -69,13 +69,9 @@ def names(folder):
     return sorted(path.name for path in (folder / "toy").iterdir())
 
 
-def test_a_file_is_fetched_once(server, tmp_path):
+def test_a_file_is_fetched_once_and_again_where_it_is_wrong(server, tmp_path):
     assert fetch("toy", tmp_path) == fetch("toy", tmp_path) == tmp_path / "toy"
     assert ((tmp_path / "toy" / "a.gz").read_bytes(), names(tmp_path), server.asked) == (BODY, ["a.gz"], 1)
-
-
-def test_a_wrong_file_in_place_is_fetched_again(server, tmp_path):
-    (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "a.gz").write_bytes(BODY[:-1])
     assert (fetch("toy", tmp_path) / "a.gz").read_bytes() == BODY
 
@@ -116,16 +112,16 @@ def copies(tmp_path, monkeypatch):
     return folder
 
 
+def test_what_the_mirror_lacks_is_fetched(server, copies, tmp_path):
+    assert (fetch("toy", tmp_path) / "a.gz").read_bytes() == BODY
+    assert server.asked == 1
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_the_mirror_comes_first_and_may_be_packed(server, copies, tmp_path, packed):
     (copies / ("a.gz.gz" if packed else "a.gz")).write_bytes(gzip.compress(BODY) if packed else BODY)
     assert (fetch("toy", tmp_path) / "a.gz").read_bytes() == BODY
     assert server.asked == 0
-
-
-def test_what_the_mirror_lacks_is_fetched(server, copies, tmp_path):
-    assert (fetch("toy", tmp_path) / "a.gz").read_bytes() == BODY
-    assert server.asked == 1
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.gz", OTHER), ("a.gz.gz", gzip.compress(BODY)[:-9])])
