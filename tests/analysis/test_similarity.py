@@ -232,18 +232,13 @@ def test_js_keeps_its_digits_where_heads_look_nearly_alike():
     assert single == pytest.approx(exact, rel=0.01)
 
 
-def test_js_does_not_depend_on_the_blocks(monkeypatch):
-    weights = random(7, 40, 4, 6).softmax(-1)
-    whole = js_sum(weights)
-    monkeypatch.setattr(similarity, "BLOCK", 1)
-    torch.testing.assert_close(js_sum(weights), whole)
-    assert not js_sum(weights[:0]).any()
-
-
-def test_of_many_words_a_sample_stands_for_all(monkeypatch):
+def test_of_many_words_a_sample_stands_for_all_however_it_is_cut_into_blocks(monkeypatch):
     weights, outputs = random(12, 101, 3, 6).softmax(-1), random(13, 101, 3, 2)
     words = Words(weights, weights, outputs)
     whole = similarity.all_sums(words)
+    monkeypatch.setattr(similarity, "BLOCK", 1)
+    torch.testing.assert_close(js_sum(weights), whole["js"])
+    assert not js_sum(weights[:0]).any()
     monkeypatch.setattr(similarity, "MOST", 101 * 3 * 6 // 4)
     sampled = similarity.all_sums(words)
     torch.testing.assert_close(sampled["js"], js_sum(weights[::5]) * 101 / 21)
