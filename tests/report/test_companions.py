@@ -1,4 +1,4 @@
-"""The companions: every display of stored results, of the best that is stored and of the profile with an executed copy."""
+"""The companions: every display of stored results, of the best that is stored and of the executed copy's profile."""
 
 import ast
 import re
