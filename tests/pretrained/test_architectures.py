@@ -7,11 +7,9 @@ rounding; with heads removed or a method inserted, saving and loading changes no
 import os
 from pathlib import Path
 
-import attachable
 import pytest
 import torch
-from architectures import EVERY
-from attachable import other
+from attachable import EVERY, other
 
 import headdiv
 from headdiv.core.errors import HeaddivError
@@ -38,8 +36,7 @@ def attached_outputs(model, given):
     return outputs(model, given)
 
 
-def model_of(kind, monkeypatch):
-    monkeypatch.setitem(attachable.OTHERS, kind, EVERY[kind])
+def model_of(kind):
     torch.manual_seed(5)
     return other(kind)
 
@@ -51,8 +48,8 @@ def saved_and_loaded(model, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", EVERY)
-def test_an_architecture_does_what_the_table_says(kind, monkeypatch, tmp_path):
-    model, given = model_of(kind, monkeypatch)
+def test_an_architecture_does_what_the_table_says(kind, tmp_path):
+    model, given = model_of(kind)
     plain = outputs(model, given)
     ids = {"input_ids": torch.arange(4, 9)[None]}
     generates = can_generate(model, given)
@@ -79,7 +76,7 @@ def test_an_architecture_does_what_the_table_says(kind, monkeypatch, tmp_path):
         torch.testing.assert_close(outputs(model, given), masked, rtol=1e-3, atol=1e-3)
         removed = outputs(model, given)
         assert torch.equal(outputs(saved_and_loaded(model, tmp_path / "removed"), given), removed)
-    model, given = model_of(kind, monkeypatch)
+    model, given = model_of(kind)
     if kind in REFUSED["insert"]:
         with pytest.raises(HeaddivError):
             headdiv.insert(model, {"name": "mixing"})
