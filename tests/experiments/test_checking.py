@@ -211,6 +211,10 @@ def test_experiments_that_have_not_run_are_left_out(finished):
     assert with_results("tiny").keys() == before
 
 
+def test_nothing_stored_is_an_error(project):
+    assert "no stored results" in refusal("check")
+
+
 def test_doubtful_scores_are_named(path):
     metrics = read_json(path)
     metrics["scores"]["length_ratio"]["value"] = 1.117

@@ -60,6 +60,12 @@ def test_weights_are_the_models(run):
         np.testing.assert_allclose(maps[record.spec.name].weights, expected.numpy(), atol=1e-5)
 
 
+def test_a_summary_is_cut_as_the_model_reads_it(folder):
+    document = " ".join(["dog"] * 40)
+    maps = maps_of(untrained(small_config("summarisation")), document, document)
+    assert (len(maps["encoder 1"].queries), len(maps["decoder 1"].queries)) == (25 + 1, 12 + 1)
+
+
 def test_a_question_and_its_passage(folder):
     run = untrained(small_config("qa"))
     asked = run.corpus.test.questions[0]
