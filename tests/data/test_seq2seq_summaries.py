@@ -101,7 +101,7 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(pieces, max_size=12), limit=st.integers(1, 12))
 def test_what_is_cut_before_it_is_tokenised_is_what_would_be_cut_after(mine, words, limit):
     """Documents are long and Moses rules are slow: no more is tokenised than is read."""
