@@ -128,6 +128,20 @@ def test_a_restored_stream_goes_on_as_if_it_had_never_stopped(tmp_path, corpus, 
     np.testing.assert_array_equal(stopped.next(30), uninterrupted[before:])  # asking for the state changes nothing
 
 
+@in_folder
+@given(corpora(), weights_of_three, st.integers(1, 60))
+def test_shares_follow_the_weights(tmp_path, corpus, weights, windows):
+    weights = dict(zip(corpus, weights, strict=False))
+    mixed = stream(put_all(tmp_path, corpus), weights)
+    mixed.next(windows)
+    longest = max(len(document) + 1 for shards in corpus.values() for shard in shards for document in shard)
+    total = sum(mixed.tokens.values())
+    for name, tokens in mixed.tokens.items():
+        over = tokens - total * weights[name] / sum(weights.values())
+        # One is served only when it lacks tokens, so it gains at most a document; what others gain, it lacks.
+        assert -(len(corpus) - 1) * longest - 1e-6 <= over <= longest + 1e-6
+
+
 def test_table_2_over_the_same_shards(tmp_path):
     names, table_2 = list(SLIMPAJAMA), (67.0, 15.0, 4.5, 4.5, 4.5, 2.5, 2.0)
     weights = dict(zip(names, table_2, strict=True))
