@@ -61,42 +61,27 @@ def texts(figure):
 # ---- panels
 
 
-@pytest.mark.parametrize(
-    ("queries", "keys", "shown", "every"),
-    [
-        (["<s>", "Hund"], ["dog", "</s>"], ["<s>", "Hund"], 1),
-        ([f"word{i}" for i in range(200)], ["a", "b"], [f"word{i}" for i in range(0, 200, 12)], 12),
-        (["$x_$", "Donaudampfschifffahrtsgesellschaft"], ["\\frac"], ["$x_$", "Donaudampfs…"], 1),
-    ],
-)
-def test_a_map_names_tokens_that_can_be_read_and_its_scale(view, monkeypatch, queries, keys, shown, every):
+def test_a_map_has_the_heads_weights_and_names_tokens_that_can_be_read(view, monkeypatch):
     """Fewer of a long text; long tokens are cut; tokens are no formulas."""
+    queries, keys = [f"word{i}" for i in range(200)], ["$x_$", "Donaudampfschifffahrtsgesellschaft", "\\frac"]
     weights = np.random.default_rng(0).random((8, len(queries), len(keys)))
     monkeypatch.setattr(View, "attention", AttentionMap(queries, keys, weights))
-    ax, bar = drawn(draw_attention, view)
-    assert (ticks(ax.yaxis), ticks(ax.xaxis)) == (shown, keys)
-    assert ax.get_xlabel() == "source: token that is looked at"
-    assert ax.get_ylabel().startswith("target: token that looks")
-    assert (f"(one label for {every} tokens)" in ax.get_ylabel()) == (every > 1)
+    ax, _ = drawn(draw_attention, view)
+    assert (ticks(ax.yaxis), ticks(ax.xaxis)) == (queries[::12], ["$x_$", "Donaudampfs…", "\\frac"])
+    assert "(one label for 12 tokens)" in ax.get_ylabel()
     (image,) = ax.images
     np.testing.assert_array_equal(image.get_array(), weights[2])
     assert image.get_clim() == (0, pytest.approx(weights.max()))
-    assert bar.get_ylabel() == "attention weight"
     draw_views([view]).canvas.draw()  # as a formula "$x_$" would be refused here
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-def test_likeness_is_that_of_neighbours_and_the_chosen_head_stands_out(view, measure):
-    ax, bar = drawn(draw_likeness, view, measure=measure)
-    alike = similarity(view, measure)
+def test_likeness_is_that_of_neighbours_and_the_chosen_head_stands_out(view):
+    ax, _ = drawn(draw_likeness, view, measure="js")
+    alike = similarity(view, "js")
     order = [int(text) - 1 for text in ticks(ax.yaxis)]
     assert sorted(order) == list(range(8))
     assert ticks(ax.xaxis) == ticks(ax.yaxis)
-    (image,) = ax.images
-    np.testing.assert_array_equal(image.get_array(), alike[np.ix_(order, order)])
-    assert image.get_clim() == (MEASURES[measure].low, 1)
-    assert bar.get_ylabel() == MEASURES[measure].label
-    assert ax.texts[1].get_text() == f"{alike[order[0], order[1]]:.2f}".replace("-", "−")
+    np.testing.assert_array_equal(ax.images[0].get_array(), alike[np.ix_(order, order)])
     (chosen,) = (label for label in ax.get_yticklabels() if to_hex(label.get_color()) == to_hex(ORANGE))
     assert chosen.get_text() == "3"
 
@@ -104,13 +89,10 @@ def test_likeness_is_that_of_neighbours_and_the_chosen_head_stands_out(view, mea
 def test_what_is_lost_has_both_outputs_and_components_say_how_much_is_kept(view):
     (ax,) = drawn(draw_masking, view)
     text = ax.texts[0].get_text().replace("\n", " ")
-    assert text.startswith("all heads: ")
     assert "without encoder-decoder, layer 1, head 3: " in text
     assert text.count("log-probability of all heads' translation (nats/token): ") == 2
-    ax, bar = drawn(draw_components, view)
-    assert (ax.get_xlabel(), ax.get_ylabel()) == ("principal component of the inputs", "column of w")
+    ax, _ = drawn(draw_components, view)
     assert ax.get_title().startswith("8 columns for 8 inputs keep 100.0 %")
-    assert (bar.get_ylabel(), ax.images[0].get_clim()) == ("|cosine|", (0, 1))
 
 
 def test_a_panel_that_has_nothing_to_show_says_why(view, monkeypatch):
@@ -143,10 +125,8 @@ def test_executed_it_shows_all_panels_of_deacons_run(finished, monkeypatch):
 
 
 def test_without_a_trained_run_there_is_a_line(project):
-    assert explore("tiny", EXPERIMENT, "direct-8").data == (
-        "*Profile tiny has no such trained run on this machine; "
-        "`headdiv train deacon/translation direct-8 --seed 1 --profile tiny` trains one.*"
-    )
+    line = explore("tiny", EXPERIMENT, "direct-8").data
+    assert "`headdiv train deacon/translation direct-8 --seed 1 --profile tiny` trains one" in line
 
 
 # ---- controls

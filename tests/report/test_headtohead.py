@@ -52,10 +52,10 @@ def module(cosine, *, heads=2, entropy=1.0):
     return pairs | {"queries": 9, "confidence": [0.25, 0.75], "entropy": [entropy, entropy], "effective_rank": 7.5}
 
 
-def result(variant, seed, bleu, *, parameters=1000, seconds=10.0, speed=50.0, measures=True):
+def result(variant, seed, bleu, *, parameters=1000, seconds=10.0, speed=50.0):
     run = metrics(variant, seed, experiment=TABLE, parameters=parameters, bleu=bleu)
     run["config"]["data"] = DATA
-    run["heads"] = {"measures": {"encoder 1": module(0.2), "cross 1": module(0.4)}} if measures else {}
+    run["heads"] = {"measures": {"encoder 1": module(0.2), "cross 1": module(0.4)}}
     run["cost"] |= {"training_seconds": seconds, "other_load": 0.0}
     if speed:
         run["cost"]["search"] = SEARCH | {"sentences_per_second": speed}
@@ -73,10 +73,6 @@ def recorded(profile):
     return profile
 
 
-def comparison_table(profile, experiment):
-    return tables.table_data(profile, experiment).numbers
-
-
 def cell(table, variant, name):
     return table.set_index("variant").loc[variant, name]
 
@@ -85,7 +81,7 @@ def cell(table, variant, name):
 
 
 def test_every_variant_has_a_line_with_means_and_intervals(recorded):
-    table = comparison_table(recorded, TABLE)
+    table = tables.table_data(recorded, TABLE).numbers
     assert table["variant"].tolist() == ["baseline", "direct-8", "direct-3", "moa-32-4"]
     assert table["seeds"].tolist() == [3, 3, 3, 1]
     t = 4.302653
@@ -112,7 +108,7 @@ SCORES = {
 
 def test_differences_have_simultaneous_intervals_and_a_test_of_equivalence(recorded):
     """The three balanced rows leave a residual of 3·3 − 3 − 2 degrees of freedom."""
-    table = comparison_table(recorded, TABLE)
+    table = tables.table_data(recorded, TABLE).numbers
     assert table["common_seeds"].tolist() == [0, 3, 3, 1]
     assert math.isnan(cell(table, "baseline", "bleu_difference"))
     assert math.isnan(cell(table, "baseline", "equivalence_p"))
@@ -168,7 +164,7 @@ def test_the_front_is_of_differences_within_seeds(profile):
     for variant, seed, bleu in (("baseline", 1, 20.0), ("baseline", 2, 30.0), ("direct-8", 1, 21.0),
                                 ("direct-8", 2, 31.0), ("direct-3", 2, 29.0)):  # fmt: skip
         store.record(result(variant, seed, bleu), profile)
-    assert comparison_table(profile, TABLE)["front_parameters"].tolist() == [False, True, False]
+    assert tables.table_data(profile, TABLE).numbers["front_parameters"].tolist() == [False, True, False]
 
 
 # ---- bootstrap
@@ -189,48 +185,21 @@ def with_outputs(profile):
 
 
 def test_the_bootstrap_is_of_stored_counts_seed_by_seed(with_outputs):
-    table = comparison_table(with_outputs, TABLE)
+    table = tables.table_data(with_outputs, TABLE).numbers
     assert cell(table, "direct-8", "p_seeds") == cell(table, "direct-8", "p_below_5_percent") == 2
     assert 0 < cell(table, "direct-8", "p_lowest") <= cell(table, "direct-8", "p_highest") < 0.05
     assert cell(table, "baseline", "p_seeds") == 0
-    said = tables.table_data(with_outputs, TABLE).markdown()
-    assert "- p: bootstrap over test sentences, one training each, paired with the baseline of the same seed, " in said
-    assert "nrefs:1|bs:1000|seed:12345|case:mixed" in said
-    assert "(below 0.05: 2 of 2)" in said
 
 
-def outputs_of(profile, variant):
-    return metrics_path(profile, TABLE, variant, 2).with_name(OUTPUTS)
-
-
-def test_counts_of_another_run_are_refused(with_outputs):
-    shutil.copy(outputs_of(with_outputs, "baseline"), outputs_of(with_outputs, "direct-8"))
+def test_runs_without_counts_have_no_p_and_counts_of_another_run_are_refused(with_outputs):
+    one, other = (metrics_path(with_outputs, TABLE, name, 2).with_name(OUTPUTS) for name in ("direct-8", "baseline"))
+    write_outputs(one, StoredOutputs(test=["Ein Hund."]))
+    data = tables.table_data(with_outputs, TABLE)
+    assert cell(data.numbers, "direct-8", "p_seeds") == 1
+    assert "without p: direct-8 (seed 2)." in data.markdown()
+    shutil.copy(other, one)
     with pytest.raises(DataError, match=r"seed2: BLEU \d+\.\d+ .* expected the 100.0000 of metrics.json"):
-        comparison_table(with_outputs, TABLE)
-
-
-def test_runs_without_counts_are_named(with_outputs):
-    write_outputs(outputs_of(with_outputs, "direct-8"), StoredOutputs(test=["Ein Hund."]))
-    assert cell(comparison_table(with_outputs, TABLE), "direct-8", "p_seeds") == 1
-    said = tables.table_data(with_outputs, TABLE).markdown()
-    assert "Without stored counts of n-grams, and so without p: direct-8 (seed 2)." in said
-
-
-# ---- for reading
-
-
-def test_the_table_has_scores_costs_and_what_is_lacking(recorded):
-    data = tables.table_data(recorded, TABLE)
-    scores, cost, heads = data.tables.values()
-    assert scores.loc["direct-8"].tolist() == ["DEACON, direct, m = 8", "3", "26.00 ± 4.97", "+4.00 ± 1.73", "–"]
-    assert scores.loc["moa-32-4", "Against the baseline"] == "−4.00 ± 2.64"
-    assert cost.loc["baseline"].tolist() == ["Transformer", "1,000", "100.00", "10", "50.0", "5", "time"]
-    assert cost.loc["direct-8"].tolist()[3:] == ["14 ± 2", "50.0", "5", "size, time"]
-    assert len(heads.columns) == 1 + len(MEASURES)
-    said = data.markdown()
-    assert "the wall clock: beam 5, 64 sentences at a time, a CPU, 2 threads" in said
-    assert "Dunnett's simultaneous 95 % interval" in said
-    assert "Without stored counts of n-grams, and so without p: baseline (seed 1), direct-8 (seed 1)" in said
+        tables.table_data(with_outputs, TABLE)
 
 
 def test_one_seed_has_no_interval_and_says_so(profile):
@@ -304,34 +273,13 @@ def test_times_are_shown_where_nothing_else_was_busy(profile):
             run = result(variant, seed, 20.0, seconds=seconds)
             run["cost"]["other_load"] = load
             store.record(run, profile)
-    assert list(comparison_table(profile, TABLE)["front_training_seconds"]) == [True, False]
+    assert list(tables.table_data(profile, TABLE).numbers["front_training_seconds"]) == [True, False]
     run["cost"]["other_load"] = 1.0
     store.record(run, profile)
-    assert comparison_table(profile, TABLE)["front_training_seconds"].isna().all()
+    assert tables.table_data(profile, TABLE).numbers["front_training_seconds"].isna().all()
     said = tables.table_data(profile, TABLE).markdown()
     assert "so no times are shown" in said
     assert "Training (s)" not in said
-    assert "sentences/s" not in said
-
-
-def test_without_the_baseline_there_are_no_differences(profile):
-    store.record(result("direct-8", 1, 20.0), profile)
-    with pytest.raises(DataError, match=r"^headtohead_forest needs baseline among the stored runs of profile h"):
-        figures.draw("headtohead_forest", profile)
-
-
-def test_every_measure_has_a_panel(recorded):
-    figure = figures.draw("headtohead_measures", recorded)
-    assert [ax.get_xlabel().replace("\n", " ") for ax in figure.axes] == [label for label, _ in MEASURES.values()]
-    grey = [line for line in figure.axes[0].lines if line.get_color() == "0.7"]
-    assert [line.get_xdata()[0] for line in grey] == pytest.approx([0.2, 0.4] * 4)
-
-
-def test_measures_that_were_not_taken_are_named(profile):
-    store.record(result("baseline", 1, 20.0, measures=False), profile)
-    with pytest.raises(DataError, match=r"^headtohead_measures: the stored results of baseline \(seed 1\)"):
-        figures.draw("headtohead_measures", profile)
-    assert math.isnan(comparison_table(profile, TABLE)["cosine"][0])
 
 
 # ---- the time of a search

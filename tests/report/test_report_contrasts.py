@@ -70,28 +70,21 @@ def test_changes_are_judged_by_their_simultaneous_intervals(recorded):
     assert list(learnt.iloc[0])[2::2] == ["–"] * 3  # the Transformer itself
 
 
-def test_the_figure_has_a_panel_for_each_score_and_a_line_for_each_pair(recorded, project):
-    figure = figures.draw("deacon_dissection", "p")
-    above, below = figure.axes[:4], figure.axes[4:]
-    assert [ax.get_xlabel().partition("\n")[0] for ax in below] == [
-        "Training loss (nats/token)", "Validation loss (nats/token)", "Validation accuracy (%)", "BLEU (0 to 100)"
-    ]  # fmt: skip
-    assert [label.get_text() for label in above[0].get_yticklabels()] == [
-        "DEACON, as in the paper\n(Direct-8)", "γ starts at 0.3", "PCA layer trained by Adam", "PCA layer frozen"
-    ]  # fmt: skip
-    assert len(below[0].get_yticklabels()) == 3
-    loss = above[1]
-    means, colours = zip(*((drawn[0].get_xydata()[0], drawn[0].get_color()) for drawn in loss.containers), strict=True)
+def test_the_figure_has_a_line_for_each_pair_in_the_colour_of_its_verdict(recorded):
+    loss = figures.draw("deacon_dissection", "p").axes[1]
+    means = [drawn[0].get_xdata()[0] for drawn in loss.containers]
     expected = worked_out(OF_LOSS, *AGAINST_BASELINE)
-    assert [list(at) for at in means] == [
-        [pytest.approx(mean), line] for line, (mean, *_) in enumerate(expected.values())
-    ]
+    assert means == pytest.approx([mean for mean, *_ in expected.values()])
     sides = [0 if abs(mean) < half else np.sign(mean) for mean, half, _ in expected.values()]
-    assert colours == tuple({0: GREY, 1: ORANGE, -1: BLUE}[side] for side in sides)
+    colours = [drawn[0].get_color() for drawn in loss.containers]
+    assert colours == [{0: GREY, 1: ORANGE, -1: BLUE}[side] for side in sides]
     assert set(colours) == {GREY, ORANGE, BLUE}
     points = [line.get_xdata().tolist() for line in loss.lines if line.get_markersize() == 2.5]
     assert points[0] == pytest.approx([0.5, 0.55, 0.5])
     assert points[3] == pytest.approx([-0.02])
+
+
+def test_a_figure_of_differences_needs_the_baseline(project):
     write_profile(project, "q", EXPERIMENT, variants=["direct-8"])
     put(headed("direct-8", 1, experiment=EXPERIMENT), profile="q")
     with pytest.raises(DataError, match="deacon_dissection needs baseline among"):

@@ -88,16 +88,16 @@ def test_every_figure_is_readable_and_names_its_data(headed_too, name):
     assert_readable(figure)
 
 
-def test_a_figure_is_written_in_every_format_and_is_the_same_every_time(headed_too, tmp_path):
+def test_a_figure_is_written_in_every_format_and_is_the_same_every_time(recorded, tmp_path):
+    endings = (".png", ".svg", ".pdf")
     contents = []
-    for folder in (tmp_path / "a", tmp_path / "b"):
-        paths = [folder / f"figure{ending}" for ending in (".png", ".svg", ".pdf")]
-        figures.write_figure("mhr_figure5", "p", *paths)
+    for name in ("a", "b"):
+        paths = [tmp_path / f"{name}{ending}" for ending in endings]
+        figures.write_figure("deacon_figure6", "p", *paths)
         contents.append([path.read_bytes() for path in paths])
     assert contents[0] == contents[1]
     png, svg, pdf = contents[0]
     assert png.startswith(b"\x89PNG")
-    assert b"<svg" in svg
     assert b": toy, " in svg  # text stays text
     assert pdf.startswith(b"%PDF")
 
@@ -111,15 +111,8 @@ def test_unknown_formats_are_refused(recorded, tmp_path):
 @pytest.mark.parametrize(
     ("task", "variants", "names"),
     [
-        ("qa", ["baseline", "direct-8"], ["deacon_qa_curves"]),
         ("translation", ["baseline", "direct-3"], ["deacon_translation_curves", "deacon_table3"]),
         ("mhr/translation", ["alphas"], ["mhr_translation_curves", "mhr_figure4", "mhr_figure5"]),
-        ("mhr/translation", ["hard"], ["mhr_translation_curves", "mhr_swaps"]),
-        (
-            "mhr/translation",
-            ["baseline", "cosine"],
-            ["mhr_translation_curves", "mhr_figure5", "mhr_figure6", "mhr_figure7"],
-        ),
         ("moa/translation", ["moa-8-8"], ["moa_translation_curves", "moa_translation_routers"]),
     ],
 )
@@ -133,19 +126,14 @@ def test_heads_by_epoch_are_drawn_where_they_are_measured(project):
     runs = [headed(variant, seed, experiment="deacon/translation") for variant in ("baseline", "direct-8")
             for seed in (1, 2)]  # fmt: skip
     for run in runs:
-        own = {"column_cosine": 0.5} if run["variant"] == "direct-8" else {}
         for point in run["curve"]:
             n = point["epoch"] + run["seed"]
-            point["heads"] = {place: {"cka": n / 100 + shift, "effective_rank": 9.0 - n} | own
+            point["heads"] = {place: {"cka": n / 100 + shift, "effective_rank": 9.0 - n}
                               for place, shift in (("encoder 1", 0.0), ("cross 1", 0.2))}  # fmt: skip
     put(*runs)
     name = "deacon_translation_heads_by_epoch"
-    figure = figures.draw(name, "p")
-    titles = [ax.get_title() for ax in figure.axes if ax.axison]
-    assert titles == ["CKA of outputs", "effective rank of outputs", "|cosine| of columns of w (DEACON)"]
-    cka = figure.axes[0].get_lines()[2]  # after those of two seeds
+    cka = figures.draw(name, "p").axes[0].get_lines()[2]  # after those of two seeds
     assert cka.get_ydata() == pytest.approx([(e + 1.5) / 100 + 0.1 for e in cka.get_xdata()])
-    assert len(figure.axes[2].get_lines()) == 3  # DEACON's alone
     assert name not in figures.figures_of(Runs("p"))
     text = (project.home / "config" / "p.yaml").read_text()
     measured = "deacon/translation:\n    settings: {own: {train.epoch_heads: true}}"
@@ -220,13 +208,7 @@ def test_curves_are_the_baselines_and_differences_from_it_seed_by_seed():
     assert list(difference.lines[-1].get_ydata()) == pytest.approx([-0.3, -0.3])
     assert [text.get_text() for text in difference.texts] == ["−0.30"]
     assert [ax.texts[-1].get_text() for ax in own] == ["0.00", "0.00", "0.0"]
-    assert len({ax.get_ylim() for ax in grid(figure, 3)[1:, 0]}) == 1  # one scale
-    assert [ax.get_title() for ax in grid(figure, 3)[0]] == [
-        "training loss (nats/token)",
-        "validation loss (nats/token)",
-        "validation token accuracy (%)",
-    ]
-    assert ": toy, 29,000 training pairs, mean over 1 or 2 seeds\nbelow the baseline: " in figure.get_suptitle()
+    assert "mean over 1 or 2 seeds\nbelow the baseline: " in figure.get_suptitle()
 
 
 def test_a_rows_colour_is_that_of_its_simultaneous_interval_after_the_last_epoch(project):
@@ -252,20 +234,6 @@ def test_a_rows_colour_is_that_of_its_simultaneous_interval_after_the_last_epoch
     assert [text.get_text() for text in legend.get_texts()] == ["better", "worse", "undecided", NOT_JUDGED]
 
 
-def test_a_row_far_beyond_the_others_has_a_scale_of_its_own():
-    base, *others = (metrics(variant, 1) for variant in ("baseline", "direct-8", "direct-3", "average-8"))
-    for other, more in zip(others, (0.1, 0.2, 5.0), strict=True):
-        for point in other["curve"]:
-            point["training_loss"] += more
-    put(base, *others)
-    figure = figures.draw("deacon_translation_curves", "p")
-    usual, alike, far = grid(figure, 3)[1:, 0]
-    assert usual.get_ylim() == alike.get_ylim()
-    assert alike.get_ylim()[1] < 0.5 < 5 < far.get_ylim()[1]
-    assert far.spines["left"].get_linewidth() > alike.spines["left"].get_linewidth()
-    assert figure.get_suptitle().endswith("; thick axis: its own scale")
-
-
 def test_a_language_models_perplexity_is_the_mean_of_perplexities_on_a_logarithmic_axis():
     for seed, nll in ((1, 3.0), (2, 5.0)):
         runs = [metrics(variant, seed, task="lm", unigram_nll=6.0) for variant in ("baseline", "direct-8")]
@@ -274,24 +242,10 @@ def test_a_language_models_perplexity_is_the_mean_of_perplexities_on_a_logarithm
                 point["validation_nll"] = nll + 0.1 * more
         put(*runs)
     figure = figures.draw("deacon_lm_curves", "p")
-    (loss, perplexity), (_, difference) = grid(figure, 2)
-    assert (loss.get_yscale(), perplexity.get_yscale()) == ("linear", "log")
+    (_, perplexity), (_, difference) = grid(figure, 2)
     assert list(perplexity.lines[0].get_ydata()) == pytest.approx([(np.exp(3) + np.exp(5)) / 2] * 2)
     assert perplexity.lines[1].get_ydata()[0] == pytest.approx(np.exp(6))
-    assert perplexity.get_title() == "validation perplexity (by token)"
     assert difference.texts[-1].get_text() == "+10.5 %"  # exp(0.1)
-
-
-@pytest.mark.filterwarnings("error::UserWarning")
-def test_rows_of_perplexities_share_their_scale():
-    for variant, nll in (("direct-8", 1.0), ("direct-16", 5.5)):
-        run = metrics(variant, 1, task="lm", unigram_nll=6.0)
-        for point in run["curve"]:
-            point["validation_nll"] = nll
-        put(run)
-    one, other = grid(figures.draw("deacon_lm_curves", "p"), 2)[:, 1]
-    assert one.get_ylim() == other.get_ylim()
-    assert one.get_ylim()[0] < np.exp(1) < np.exp(6) < one.get_ylim()[1]
 
 
 def test_without_the_baseline_every_row_has_absolute_values():

@@ -36,9 +36,6 @@ def test_figures_1_and_2_are_means_over_seeds_of_what_memorises(name, split, per
     means = {"Small": 1.5, "Small, kWTA, s = 0.2": 2, "Small, kWTA, s = 0.5": 1}  # seeds are added to every BLEU
     assert curves(figure) == {label: [per_epoch * n + seed for n in (1, 2, 3)] for label, seed in means.items()}
     assert figure.axes[0].get_ylabel() == f"{split} BLEU (0 to 100)"
-    assert figure.axes[0].get_ylim()[0] == 0
-    assert f"{split.capitalize()} BLEU of 100 pairs: toy, 3 epochs, mean over 1 or 2 seeds" in figure.get_suptitle()
-    assert len({(to_hex(line.get_color()), line.get_marker()) for line in figure.axes[0].lines}) == 3
 
 
 def test_figure_4_names_the_sizes_of_models_of_every_experiment_that_the_profile_has():
@@ -84,30 +81,20 @@ def test_activity_is_of_all_units_of_all_modules_and_seeds():
 
 def test_activity_stands_by_mechanism_and_place():
     put(*(homeostatic(variant, 1) for variant in ("rfb-80", "rfb-50", "baseline")))
-    put(*(homeostatic(variant, 1, experiment=BASE) for variant in ("baseline", "smart-16", "dropout")))
-    put(homeostatic("kwta-50", 1, experiment=MEMORISATION))
-    figure = figures.draw("homeostasis_activations", "p")
-    heads, blocks = figure.axes
+    put(homeostatic("smart-16", 1, experiment=BASE), homeostatic("dropout", 1, experiment=BASE))
+    heads, blocks = figures.draw("homeostasis_activations", "p").axes
     assert [text.get_text() for text in heads.get_yticklabels()] == [
-        "memorisation: Small, kWTA, s = 0.5",
         "small: (B) RFB-kWTA and dropout, s = 0.5",
         "small: (B) RFB-kWTA and dropout, s = 0.8",
         "base: (D) Smart inhibition at both places, Q_BO = 16",
     ]
-    assert len(heads.lines) == 4 * 5  # three spans, a median and s, of each
+    assert len(heads.lines) == 3 * 5  # three spans, a median and s, of each
     assert len(blocks.lines) == 5  # smart alone is at the blocks
     black = [line.get_xdata()[0] for line in heads.lines if to_hex(line.get_color()) == "#000000"]
-    assert black == [0.5, 0.5, 0.8, 0.9]
+    assert black == [0.5, 0.8, 0.9]
     shares = homeostasis.activity_of([RunResult.parse(homeostatic("rfb-50", 1))], blocks=False).shares
     assert f"{shares.std():.3f}" in [text.get_text() for text in heads.texts]
-    least, most = heads.lines[5].get_xdata()
-    assert (least, most) == (shares.min(), shares.max())
-
-
-def test_activity_needs_a_mechanism_that_counts():
-    put(homeostatic("baseline", 1), homeostatic("dropout", 1, experiment=BASE))
-    with pytest.raises(NotStoredError, match="needs rfb-50 or rfb-70 or rfb-80 or rfb-90 among the stored runs"):
-        figures.draw("homeostasis_activations", "p")
+    assert tuple(heads.lines[0].get_xdata()) == (shares.min(), shares.max())
 
 
 # ---- tables

@@ -19,33 +19,25 @@ from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 
-MODULES = {"encoder 1": 4, "decoder 1": 4, "cross 1": 4}
 
-
-def importance(variant, seed=1, *, experiment=EXPERIMENT, scores=(30.0, 20.0, 0.0), score="bleu", **more):
-    """As `importance_record` gives it, with heads kept in equal steps."""
-    paper, task = experiment.split("/")
-    kept = [round(12 * (1 - i / (len(scores) - 1))) for i in range(len(scores))]
+def importance(variant, seed=1, **more):
+    """As `importance_record` gives it; ``more`` replaces keys."""
+    paper, task = EXPERIMENT.split("/")
+    run = {"paper": paper, "task": task, "kind": "translation", "variant": variant, "seed": seed}
     return {
         "format": 1,
-        "paper": paper,
-        "task": task,
-        "kind": "translation",
-        "variant": variant,
-        "seed": seed,
+        **run,
         "hash": f"hash-of-{variant}-{seed}",
         "config": {"data": {"name": "toy"}} | ({"method": {"name": "baseline"}} if variant == "baseline" else {}),
-        "modules": MODULES,
+        "modules": {"encoder 1": 4, "decoder 1": 4, "cross 1": 4},
         "loss": {"value": 1.0, "unit": "nats/token", "signature": "s"},
-        "score": {"name": score, "value": scores[0], "unit": "0 to 100", "signature": "s"},
+        "score": None,
         "heads": [
             {"place": "cross 1", "head": 2, "change": -0.001, "score": None},
-            {"place": "encoder 1", "head": 1, "change": 0.25, "score": -1.5},
+            {"place": "encoder 1", "head": 1, "change": 0.25, "score": None},
         ],
         "order": [["cross 1", 2], ["encoder 1", 1]],
-        "curve": [
-            {"kept": count, "loss": 1.0 + i, "score": s} for i, (count, s) in enumerate(zip(kept, scores, strict=True))
-        ],
+        "curve": [{"kept": kept, "loss": 2.0, "score": None} for kept in (12, 6, 0)],
     } | more
 
 
@@ -54,24 +46,7 @@ def profile(project):
     return write_profile(project, "p", "translation", "qa")
 
 
-def lines(ax, style):
-    return [line for line in ax.lines if line.get_linestyle() == style]
-
-
 # ---- files
-
-
-def test_importance_is_stored_beside_the_metrics(profile, project):
-    path = record_importance(importance("baseline", 2), profile)
-    assert path == importance_path(profile, EXPERIMENT, "baseline", 2)
-    assert path == project.home / "results" / "p" / "deacon" / "translation" / "baseline" / "seed2" / "importance.json"
-    record_importance(importance("direct-8"), profile)
-    found = stored_importance(profile, EXPERIMENT)
-    assert {variant: [run.seed for run in runs] for variant, runs in found.items()} == {
-        "baseline": [2],
-        "direct-8": [1],
-    }
-    assert stored_importance(profile, "deacon/qa") == {}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +91,7 @@ def test_importance_of_another_search_is_refused(profile, project):
 def by_loss(variant, seed, *rises):
     """A curve whose loss rises so much with each of the masked heads."""
     curve = [{"kept": 12 - i, "loss": 1.0 + rise, "score": None} for i, rise in enumerate((0.0, *rises))]
-    return importance(variant, seed) | {"score": None, "curve": curve}
+    return importance(variant, seed, curve=curve)
 
 
 def test_heads_that_can_be_masked_end_where_the_loss_first_rises_too_far(profile):
@@ -133,17 +108,6 @@ def test_heads_that_can_be_masked_end_where_the_loss_first_rises_too_far(profile
     assert "Heads that can be masked, of 12" in data.markdown()
 
 
-def test_the_table_names_the_heads_of_each_variant_and_steps_of_several_heads(profile):
-    record_importance(by_loss("baseline", 1, *[0.0] * 12), profile)
-    assert "step" not in table_data(profile, f"{EXPERIMENT}_pruning").markdown()
-    larger = importance("own", scores=(30.0, 20.0, 10.0, 0.0)) | {"modules": MODULES | {"encoder 2": 4}}
-    record_importance(larger, profile)
-    data = table_data(profile, f"{EXPERIMENT}_pruning")
-    assert data.numbers.set_index("variant")["heads"].to_dict() == {"baseline": 12, "own": 16}
-    for said in ("12 or 16 heads in 3 or 4 attention modules", "masked, of 12 or 16 |", "masked in 3 steps, so"):
-        assert said in data.markdown()
-
-
 def test_without_stored_importance_it_says_what_makes_it(profile):
     with pytest.raises(DataError, match="profile p has no stored importance of heads of mhr; `headdiv importance "):
         figures.draw("mhr_pruning", profile)
@@ -154,8 +118,9 @@ def test_the_rise_of_the_loss_and_the_number_of_heads_are_drawn(profile):
         record_importance(by_loss("baseline", seed, 0.01, 0.06 + 0.001 * seed, 0.2), profile)
         record_importance(by_loss("own", seed, 0.0, 0.0, 0.2 + 0.01 * seed), profile)
     left, right = figures.draw("deacon_pruning", profile).axes
-    assert [list(line.get_ydata()) for line in lines(left, "-")][1] == pytest.approx([0, 0, 0, 0.215])
-    assert list(lines(left, "-")[0].get_xdata()) == [0, 1, 2, 3]
+    base, own = (line for line in left.lines if line.get_linestyle() == "-")
+    assert list(own.get_ydata()) == pytest.approx([0, 0, 0, 0.215])
+    assert list(base.get_xdata()) == [0, 1, 2, 3]
     assert [text.get_text() for text in right.get_yticklabels()] == ["own"]
 
 
@@ -175,21 +140,16 @@ def test_a_profile_plans_the_pruning_that_it_asks_for(profile, project):
 # ---- the command
 
 
-@pytest.mark.parametrize(("top", "steps"), [({}, 10), ({"pruning": 2}, 2)])
-def test_the_command_records_a_trained_run_in_the_profiles_steps(finished, top, steps):
-    finished.write_profile(**top)
+def test_the_command_records_a_trained_run_in_the_profiles_steps(finished):
+    finished.write_profile(pruning=2)
     result = CliRunner().invoke(cli, ["importance", EXPERIMENT, "direct-8", "--profile", "tiny"])
     path = importance_path("tiny", EXPERIMENT, "direct-8", 1)
     assert result.output.splitlines()[-1] == str(path)
-    found = read_json(path)
+    found, stored = read_json(path), read_json(path.with_name("metrics.json"))
     assert len(found["heads"]) == 24
-    assert len(found["curve"]) == steps + 1
-    assert [found["curve"][end]["kept"] for end in (0, -1)] == [24, 0]
-    stored = read_json(path.with_name("metrics.json"))
+    assert [point["kept"] for point in found["curve"]] == [24, 12, 0]
     assert found["hash"] == stored["hash"]
     assert found["loss"]["value"] == pytest.approx(stored["scores"]["validation_nll"]["value"])
-    left, _ = figures.draw("deacon_pruning", "tiny").axes
-    assert list(lines(left, "-")[0].get_xdata()) == [24 - point["kept"] for point in found["curve"]]
 
 
 def test_a_curve_in_fewer_steps_than_the_profile_asks_for_is_refused(profile, project):
