@@ -21,8 +21,8 @@ COMPANIONS = ("deacon", "mhr", "dpp", "homeostasis", "moa", "headtohead", "conte
 NOTHING_STORED = {  # by any profile
     "mhr": {"mhr/spanish", "mhr_spanish_curves"},
     "homeostasis": {
-        *(f"homeostasis/{task}" for task in ("memorisation", "base", "big")),
-        *(f"homeostasis_{name}" for name in ("figure1", "figure2", "memorisation_curves", "base_curves", "big_curves")),
+        *(f"homeostasis/{task}" for task in ("base", "big")),
+        *(f"homeostasis_{task}_curves" for task in ("base", "big")),
     },
 }
 

@@ -30,6 +30,7 @@ RUNS = {
     "mhr": ("tables", "mhr/translation"),
     "lm": ("tables", "deacon/lm"),
     "swaps": ("rows", "mhr/translation"),
+    "heart": ("rows", "homeostasis/memorisation"),
 }
 
 
@@ -60,6 +61,8 @@ EVIDENCE = [
     *over("lm", DEACON),
     *over("qa", "direct-8"),
 ]
+HEART = [f"heart/{variant}" for variant in ("baseline", "kwta-20", "kwta-50", "rfb-50")]
+BY_HEART = " ".join(f"{score} paper:{score}" for score in ("training_bleu", "validation_bleu", "training_imi"))
 EIGHT = ["swaps/baseline", *(f"swaps/{variant}" for variant in SWAPS.split("; "))]
 LONG_ROWS = [*over("long", ROWS), "alone/batch-norm - alone/baseline"]
 # Page, heading and number of a table, the runs of its rows, and what its columns show of them ("" and "-": nothing
@@ -82,6 +85,8 @@ TABLES = [
     ("appendix", "WikiText-2", 0, ["lm/baseline", "lm/direct-8", "lm/batch-norm"], "lowest - perplexity"),
     ("appendix", "WikiText-2", 0, ["", *over("lm", DEACON)], "- lowest - perplexity"),
     ("appendix", "WikiText-2", 0, ["lm/baseline", "lm/direct-8", ""], "- - - - paper:perplexity"),
+    ("appendix", "Memorisation with kWTA", 0, [*HEART[:3], ""], BY_HEART),
+    ("appendix", "Memorisation with kWTA", 0, HEART, "training_bleu - validation_bleu - training_imi"),
     ("appendix", "bfloat16 against float32", 0, [*FLOATS, ""], "off:validation_nll validation_nll off:bleu bleu"),
     ("appendix", "bfloat16 against float32", 0, ["", "", *over("float32", "direct-8")], "validation_nll - bleu"),
 ]  # fmt: skip
