@@ -52,7 +52,7 @@ def ranks(tmp_path_factory):
     routed = {"x": (7, 4), "router": (5, 4), "factors": (3,)}
     given |= {name: torch.randn(shape, dtype=torch.float64) for name, shape in routed.items()}
     multiprocessing.start_processes(found_by_a_rank, (given, folder), nprocs=2, start_method="fork")
-    return given, [torch.load(folder / str(rank)) for rank in range(2)]  # noqa: TID251
+    return given, [torch.load(folder / str(rank), weights_only=True) for rank in range(2)]  # noqa: TID251
 
 
 def test_statistics_are_those_of_all_rows(ranks):
