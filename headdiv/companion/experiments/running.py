@@ -62,12 +62,14 @@ def build_model(
 
 
 class _Undrawn(TorchFunctionMode):
-    """Leaves out the drawing of numbers, which on the meta device does nothing and imports torch's compiler for it."""
+    """Leaves out what fills tensors: nothing is filled on the meta device, and torch imports its compiler for it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
         if func in (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_):
             return given["tensor"] if "tensor" in given else args[0]
+        if func is torch.eye:
+            return torch.empty(args[0], args[0])
         return func(*args, **given)
 
 

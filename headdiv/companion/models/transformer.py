@@ -197,11 +197,11 @@ class Transformer(nn.Module):
 
 def sinusoids(positions: int, width: int) -> Tensor:
     """The original's fixed positions: sin and cos of p / 10000^(2i/D) in alternate columns, (positions, D)."""
-    angle = torch.arange(positions, dtype=torch.float64)[:, None] * torch.exp(
-        torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width)
-    )
-    table = torch.empty(positions, width, dtype=torch.float64)
-    table[:, 0::2], table[:, 1::2] = angle.sin(), angle.cos()[:, : width // 2]
+    # On the CPU in any case: on the meta device `arange` imports torch's compiler.
+    dimensions = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
+    position = torch.arange(positions, dtype=torch.float64, device="cpu")
+    angle = position[:, None] * torch.exp(dimensions * (-math.log(10000.0) / width))  # (positions, ceil(D / 2))
+    table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
     return table.float()
 
 
