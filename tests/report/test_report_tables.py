@@ -172,9 +172,14 @@ def test_it_has_no_verdict_before_all_runs_are_there(project, cautious):
     runs = [metrics(variant, seed) for variant in ("baseline", "direct-8") for seed in (1, 2)]
     cautious(*runs[:3])
     said = "Not judged yet: 3 of 4 runs are stored."
-    assert tables.table_data("c", EXPERIMENT).remarks == [said]
+    assert said in tables.table_data("c", EXPERIMENT).remarks
     put(runs[3], profile="c")
     assert said not in tables.table_data("c", EXPERIMENT).remarks
+
+
+def test_where_the_model_is_not_the_papers_the_table_says_which_its_numbers_are_of(recorded):
+    assert Runs("p").planned(EXPERIMENT)[0].model.d_model < 256
+    assert "are of its own model: d = 256, 2 + 2 layers." in tables.table_data("p", EXPERIMENT).markdown()
 
 
 @pytest.mark.parametrize("load", [2.0, 0.1])

@@ -51,7 +51,7 @@ from headdiv.companion.report.groups import (
     signature,
     task_shown,
 )
-from headdiv.companion.report.scale import scale
+from headdiv.companion.report.scale import model_size, scale
 from headdiv.companion.report.table_data import BESIDE, OURS, PLUS_MINUS, SIMULTANEOUS, TableData, ends
 from headdiv.companion.report.verdicts import MARGINS, NO_DIFFERENCE, verdict
 
@@ -267,7 +267,15 @@ def results_data(results: Results) -> TableData:
     signatures = {
         score_label(first, name): signature(results.runs, name) for name in first.scores if name not in hidden
     }
-    return results.table(numbers, tables, signatures, notes)
+    return results.table(numbers, tables, signatures, notes, _of_other_sizes(results))
+
+
+def _of_other_sizes(results: Results) -> list[str]:
+    """The sentence about the paper's model, where ours beside its numbers is another one."""
+    sizes, config = results.task.sizes, results.runs[0].config
+    if sizes is None or model_size(sizes.model, sizes.data) == model_size(config.model, config.data):
+        return []
+    return [f"The paper's numbers are of its own model: {model_size(sizes.model, sizes.data)}."]
 
 
 def _beside_paper(results: Results, means: Mapping[str, list[Interval]]) -> pd.DataFrame:

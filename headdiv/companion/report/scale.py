@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
+from typing import Any
 
 from headdiv.companion import paths
 from headdiv.companion.data.public_sets import load_registry
@@ -14,6 +16,7 @@ SPLITS = {"train": "training", "valid": "validation", "test": "test"}
 
 SAMPLED = "-sample"  # ends the name of a small part of a public set
 PART = "-part"  # of one whose training set is not whole; its validation and test sets are, or the profile says so
+SIZES_BY_DATA = {"context": "context", "vocabulary_size": "vocabulary"}  # of a language model
 PARTS = {SAMPLED: "sample", PART: "trained on a part"}
 
 TOY = "**A toy corpus: this shows that the pipeline works and reproduces nothing of the paper.**"
@@ -56,7 +59,7 @@ def scale(runs: list[RunResult], profile: str) -> str:
         *_drawn(first),
         f"{test['examples']:,} test {task.example_noun}{tokens}",
         f"{plurals((run.epochs for run in runs), 'epoch')} of batches of {' or '.join(batches)} {task.batch_unit}",
-        " or ".join(dict.fromkeys(map(_model, runs))),
+        " or ".join(dict.fromkeys(model_size(run.config.model, run.config.data) for run in runs)),
         seeds_named(run.seed for run in runs),
         "; ".join(sorted({machine(run) for run in runs})),
     ]
@@ -82,14 +85,15 @@ def toy(run: RunResult) -> list[str]:
     return [SAMPLE] if run.data_name.endswith(SAMPLED) else []
 
 
-def _model(run: RunResult) -> str:
-    model, data = run.config.model, run.config.data
+def model_size(model: Mapping[str, Any], data: Mapping[str, Any]) -> str:
+    """Width and depth of a model, and what its data add to its size: "d = 256, 2 + 2 layers"."""
     if "layers" in model:
         layers = plural(model["layers"], "layer")
     else:
         layers = f"{model['encoder_layers']} + {model['decoder_layers']} layers"
-    context = f", context {data['context']:,}, vocabulary {data['vocabulary_size']:,}" if "context" in data else ""
-    return f"d = {model['d_model']:,}, {layers}{context}"
+    parts = [f"d = {model['d_model']:,}", layers]
+    parts += [f"{name} {data[key]:,}" for key, name in SIZES_BY_DATA.items() if key in data and "context" in data]
+    return ", ".join(parts)
 
 
 def machine(run: RunResult) -> str:
