@@ -219,12 +219,9 @@ def test_fetch_says_what_was_fetched(project, headdiv_says, tmp_path, monkeypatc
 
 
 def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path, monkeypatch):
-    written = [tmp_path / name for name in ("a.csv", "a.md", "a.tex", "a.svg", "a.png")]
-    assert headdiv_says("table", EXPERIMENT, *written[:3], "--profile", "tiny") == (0, "", "")
-    latex = written[2].read_text(encoding="utf-8")
-    assert latex.count(r"\begin{tabular}") == latex.count(r"\toprule") == latex.count(r"\bottomrule") > 0
-    assert "±" not in latex
-    assert headdiv_says("figure", "deacon_figure6", *written[3:], "--profile", "tiny") == (0, "", "")
+    written = [tmp_path / name for name in ("a.csv", "a.md", "a.svg", "a.png")]
+    assert headdiv_says("table", EXPERIMENT, *written[:2], "--profile", "tiny") == (0, "", "")
+    assert headdiv_says("figure", "deacon_figure6", *written[2:], "--profile", "tiny") == (0, "", "")
     folder = finished.home / "results" / "tiny"
     assert headdiv_says("draw", "deacon", "--profile", "tiny") == (0, "", "")
     written += [folder / f"figures/deacon_{name}.svg" for name in ("figure6", "translation_curves")]

@@ -21,8 +21,6 @@ from .report.illustrations import deacon_geometry as deacon_geometry
 from .report.illustrations import deacon_rows as deacon_rows
 from .report.illustrations import gha_convergence as gha_convergence
 from .report.illustrations import inhibition_readings as inhibition_readings
-from .report.moa import router_words as router_words
-from .report.result_tables import results_table as results_table
 from .report.run_views import show_architecture as show_architecture
 from .report.run_views import show_data as show_data
 from .report.run_views import show_heads as show_heads

@@ -192,10 +192,10 @@ def draw(paper: str, profile: str) -> None:
 @click.argument("paths", nargs=-1, type=PATH)
 @PROFILE
 def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
-    """Print a paper's table with ours beside it, or write it to PATHS (.csv, .md, .tex).
+    """Print a paper's table with ours beside it, or write it to PATHS (.csv, .md).
 
     A table of results has the name of its experiment (deacon/qa); deacon/sources is the composition of the
-    language model's training text. LaTeX has the rules of booktabs.
+    language model's training text.
     """
     from headdiv.companion.experiments.checking import refuse_outdated
     from headdiv.companion.report.tables import experiment_of_table, table_data, write_table

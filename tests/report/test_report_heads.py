@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from reported import MIXED, headed, metrics, put, routed, swap, write_profile
 
-import headdiv
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report import figures, groups, head_history, heads, moa
@@ -262,23 +261,6 @@ def test_importance_is_each_experts_share_of_all_gates(pairs):
     assert found.importance == pytest.approx([a * b / total for a, b in pairs])
     assert found.busiest == sorted(range(len(load)), key=lambda expert: (-load[expert], expert))
     assert statistics([0, 0], [0, 0]).importance.tolist() == [0, 0]  # none is ever chosen
-
-
-def test_the_table_has_a_line_for_every_expert_of_every_module():
-    run = routed("moa-8-4", 2)
-    put(routed("moa-8-4", 1), run)
-    table = headdiv.companion.router_words("p", "moa/translation", "moa-8-4", seed=2)
-    assert list(dict.fromkeys(table["module"])) == list(run["heads"]["router"])
-    for module, lines in table.groupby("module", sort=False):
-        stored = run["heads"]["router"][module]
-        assert lines["load"].is_monotonic_decreasing
-        by_expert = lines.set_index("expert").loc[range(1, 9)]
-        assert by_expert["load"].tolist() == stored["load"]
-        assert by_expert["gate"].tolist() == stored["gate"]
-    assert by_expert["words"][1] == ""
-    assert by_expert["words"][2] == "cross1$0 ×3.2, cross1$1 ×2.2, cross1$2 ×1.2"
-    with pytest.raises(DataError, match="seed 3 of moa-8-4 is not stored; there are: 1, 2"):
-        headdiv.companion.router_words("p", "moa/translation", "moa-8-4", seed=3)
 
 
 def test_load_importance_and_entropy_of_every_router_are_drawn():

@@ -7,7 +7,6 @@ from reported import HOMEOSTASIS, homeostatic, put, write_profile
 
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report import figures, homeostasis
-from headdiv.companion.report.result_tables import results_table
 from headdiv.companion.report.tables import table_data
 from headdiv.core.errors import NotStoredError
 
@@ -103,7 +102,7 @@ def test_activity_stands_by_mechanism_and_place():
 def test_a_score_that_no_run_has_is_named_and_one_that_a_run_lacks_is_missing_in_its_row():
     put(homeostatic("baseline", 1, experiment=MEMORISATION, training_bleu=90.0))
     put(homeostatic("kwta-20", 1, experiment=MEMORISATION))
-    table = results_table("p", MEMORISATION)
+    table = table_data("p", MEMORISATION).numbers
     assert table["training_bleu"].isna().tolist() == [False, True]
     assert table["training_imi_paper"].tolist() == [0.705, 0.728]
     assert "Not measured in these runs: Validation BLEU, Training IMI." in table_data("p", MEMORISATION).markdown()

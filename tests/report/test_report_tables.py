@@ -1,7 +1,6 @@
 """Tables from metrics written by hand: numbers, rounding, what is said above and below them."""
 
 import math
-import re
 import statistics
 
 import pandas as pd
@@ -12,7 +11,7 @@ from reported import metrics, put, store_all, worked_out, write_profile
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report import formats, tables
-from headdiv.companion.report.result_tables import UNTIMED, results_table
+from headdiv.companion.report.result_tables import UNTIMED
 from headdiv.companion.report.table_data import BESIDE, TableData
 from headdiv.companion.report.tables import write_table
 
@@ -105,7 +104,7 @@ def test_other_numbers_have_four_significant_digits(value, sd, text):
 
 
 def test_means_and_standard_deviations_over_seeds(recorded):
-    table = results_table("p", EXPERIMENT).set_index("variant")
+    table = tables.table_data("p", EXPERIMENT).numbers.set_index("variant")
     assert list(table.index) == ["baseline", "direct-8", "own"]  # the paper's order, then one's own
     assert list(table["label"]) == ["Baseline Transformer", "Direct-8", "own"]
     assert list(table["seeds"]) == [2, 2, 1]
@@ -132,7 +131,7 @@ def test_training_examples_are_those_that_were_learnt_from(project):
     run = metrics("baseline", 1)
     run["config"]["train"] |= {"share": 0.1}
     store.record(run, "p")
-    assert results_table("p", EXPERIMENT)["training_examples"].tolist() == [2900]
+    assert tables.table_data("p", EXPERIMENT).numbers["training_examples"].tolist() == [2900]
 
 
 def test_without_a_baseline_there_is_no_share_of_it(project):
@@ -218,9 +217,6 @@ def test_a_title_that_is_code_elsewhere_stays_text(text):
     kinds = {token.type for token in [*tokens, *(child for each in tokens for child in each.children or ())]}
     assert not kinds & {"html_block", "html_inline", "link_open", "image", "fence"}
     assert [token.type for token in tokens].count("tr_open") == 2
-    latex = re.sub("^%.*$", "", table.latex(), flags=re.MULTILINE)
-    assert latex.count(r"\begin{table}") == latex.count(r"\end{tabular}") == 1
-    assert r"\input" not in latex
 
 
 def test_a_score_measured_in_two_ways_has_both(recorded):

@@ -1,17 +1,16 @@
-"""Figures and a table of the routers of a mixture of heads: load, importance, entropy, typical words."""
+"""Figures of the routers of a mixture of heads: load, importance, entropy, typical words."""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-import pandas as pd
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from headdiv.companion.experiments.run_result import Record, RunResult
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
-from headdiv.companion.report.groups import KIND_LABELS, by_module, chosen, kinds_of, labels_of, place_name, title
+from headdiv.companion.report.groups import KIND_LABELS, by_module, kinds_of, labels_of, place_name, title
 from headdiv.companion.report.plotting import (
     BLUE,
     MEDIUM,
@@ -21,7 +20,6 @@ from headdiv.companion.report.plotting import (
     new_figure,
     runs_of_figure,
 )
-from headdiv.core.errors import DataError
 from headdiv.plots import draw_map
 
 EXPERTS = 3  # of a module whose words are drawn
@@ -69,42 +67,6 @@ def routers_of(run: RunResult) -> dict[str, RouterStatistics]:
     """The routers of a run by attention module ("cross 2"); {} where it has none."""
     stored = run.heads.artifact("router")
     return {module: RouterStatistics.model_validate(statistics) for module, statistics in stored.items()}
-
-
-def router_words(profile: str, experiment: str, variant: str, seed: int | None = None) -> pd.DataFrame:
-    """What every expert of a stored run serves, module by module, the busiest expert first.
-
-    Args:
-        profile: name or path of a profile.
-        experiment: ``<paper>/<task>``.
-        variant: one whose heads are chosen by routers.
-        seed: of the run; the profile's first where left out.
-
-    Returns:
-        One line an expert: module ("cross 2"), expert (from 1), load (share of the module's choices), gate (mean where
-        it is chosen), and words: its most typical ones, each with how many times more often than the average expert
-        it serves them.
-
-    Raises:
-        ConfigError: no such profile or experiment.
-        DataError: the run is not stored, or has no routers.
-    """
-    runs = {run.seed: run for run in chosen(profile, experiment, "router_words", [variant], "router")[variant]}
-    if seed not in (None, *runs):
-        seeds = ", ".join(map(str, runs))
-        raise DataError(f"router_words: seed {seed} of {variant} is not stored; there are: {seeds}")
-    run = next(iter(runs.values())) if seed is None else runs[seed]
-    return pd.DataFrame(
-        {
-            "module": module,
-            "expert": expert + 1,
-            "load": router.load[expert],
-            "gate": router.gate[expert],
-            "words": ", ".join(f"{word.word} ×{word.ratio:.1f}" for word in router.words[expert]),
-        }
-        for module, router in routers_of(run).items()
-        for expert in router.busiest
-    )
 
 
 # ---- load, importance, entropy

@@ -178,28 +178,19 @@ def _verdict(task: PaperTask, family: Family, score: str, difference: Difference
 # ---- an experiment's results beside the paper's
 
 
-def results_table(profile: str, experiment: str) -> pd.DataFrame:
-    """One line a variant: mean (and standard deviation, from two seeds on) of ours, and what the paper reports.
-
-    Columns: variant, label, seeds, epochs (a mean: ``train.patience`` ends seeds at different ones),
-    training_examples, epoch_tokens (where an epoch is so many tokens of a stream), then for each of the paper's columns
-    ``<name>``, ``<name>_sd`` and, on the paper's data, ``<name>_paper``; for every other score ``<name>``,
-    ``<name>_sd``; at last speed and cost.
-
-    Raises:
-        ConfigError: no such profile or experiment.
-        DataError: no stored results, or results that contradict each other.
-    """
-    results = results_of(profile, experiment)
-    return _results_numbers(results, _all_means(results))
-
-
 def _all_means(results: Results) -> dict[str, list[Interval]]:
     """Of the paper's columns, then of every other score."""
     return {name: results.means(name) for name in dict.fromkeys([*results.task.columns, *results.runs[0].scores])}
 
 
 def _results_numbers(results: Results, means: Mapping[str, list[Interval]]) -> pd.DataFrame:
+    """One line a variant: mean (and standard deviation, from two seeds on) of ours, and what the paper reports.
+
+    Columns: variant, label, seeds, epochs (a mean: ``train.patience`` ends seeds at different ones),
+    training_examples, epoch_tokens (where an epoch is so many tokens of a stream), then for each of the paper's columns
+    ``<name>``, ``<name>_sd`` and, on the paper's data, ``<name>_paper``; for every other score ``<name>``,
+    ``<name>_sd``; at last speed and cost.
+    """
     task, groups = results.task, list(results.groups.values())
     examples = [runs[0].training_examples for runs in groups]
     columns = results.identity() | {

@@ -1,4 +1,4 @@
-"""A table as people read it, whatever it is about, in Markdown and LaTeX; and as programs do, in CSV."""
+"""A table as people read it, whatever it is about, in Markdown; and as programs do, in CSV."""
 
 from __future__ import annotations
 
@@ -20,12 +20,6 @@ SIMULTANEOUS = (
 )
 BESIDE = "ours beside the paper's"  # a caption
 OURS = "scores"  # its place where the data are not the paper's
-
-LATEX = str.maketrans(
-    {letter: f"\\{letter}" for letter in "&%$#_{}"}
-    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-    | {"−": "$-$", "±": r"$\pm$", "–": "--", "δ": r"$\delta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "→": r"$\to$"}
-)
 
 
 @dataclass(frozen=True)
@@ -56,22 +50,6 @@ class TableData:
         if measured := self._measured():
             parts.append(f"<details><summary>How these numbers are measured</summary>\n\n{measured}\n\n</details>")
         return "\n\n".join(parts) + "\n"
-
-    def latex(self) -> str:
-        """A ``table`` environment for each of its parts; the document needs ``\\usepackage{booktabs}``."""
-        lines = [f"% {one_line(text)}" for text in (self.scale.replace("**", ""), *self.remarks, *self.notes)]
-        for caption, table in self._captioned():
-            columns = "".join(side[0] for side in alignment(table))
-            rows = table.rename(columns=_latex).map(_latex)
-            lines += [
-                "",
-                r"\begin{table}",
-                r"\centering",
-                rf"\caption{{{_latex(caption or f'{self.number}: {self.title}')}}}",
-                rows.to_latex(index=False, escape=False, column_format=columns).rstrip(),
-                r"\end{table}",
-            ]
-        return "\n".join([*lines, ""])
 
     def _captioned(self) -> list[tuple[str, pd.DataFrame]]:
         """Each table with its caption as a sentence begins; "" where it is the only one."""
@@ -128,7 +106,3 @@ def _list(lines: list[str]) -> str:
 
 def _cell(text: object) -> str:
     return _text(text).replace("|", "\\|")
-
-
-def _latex(text: object) -> str:
-    return one_line(text).translate(LATEX)

@@ -24,11 +24,7 @@ from headdiv.core.errors import ConfigError
 from headdiv.core.files import write_text
 from headdiv.core.settings import nearest
 
-WRITERS: dict[str, Callable[[TableData], str]] = {
-    ".csv": TableData.csv,
-    ".md": TableData.markdown,
-    ".tex": TableData.latex,
-}
+WRITERS: dict[str, Callable[[TableData], str]] = {".csv": TableData.csv, ".md": TableData.markdown}
 
 
 def tables_of(runs: Runs) -> dict[str, str]:
@@ -87,7 +83,7 @@ def table_data(profile: str, table: str) -> TableData:
 
 
 def write_table(profile: str, table: str, *paths: Path) -> None:
-    """Write a table to files: ``.csv`` for programs, to ten digits; ``.md``; ``.tex`` with the rules of booktabs.
+    """Write a table to files: ``.csv`` for programs, to ten digits; ``.md``.
 
     Raises:
         ConfigError: no such profile or table, or another ending.
