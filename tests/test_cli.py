@@ -18,7 +18,6 @@ import headdiv
 from headdiv.companion.command_line import main
 from headdiv.companion.data import public_sets as registry
 from headdiv.companion.experiments.running import run_folder
-from headdiv.companion.report.figures import KINDS
 from headdiv.companion.report.site import build
 from headdiv.core.files import read_json
 
@@ -232,12 +231,6 @@ def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path,
         told = (0, f"report: {place / 'index.html'}\n", "")
         assert headdiv_says("report", *given, "--profile", "tiny") == told
         assert (place / "index.md").is_file()
-
-
-def test_help_lists_the_options_of_figures(headdiv_says):
-    options = {option for kind in KINDS.values() for option in kind.Options.model_fields}
-    listed = re.findall(r"`(\w+)`", headdiv_says("figure", "--help")[1])
-    assert set(listed) == options - {"scores", "by_level"}  # which the papers' files give
 
 
 def test_claims_are_printed_counted_and_filtered(project, headdiv_says):

@@ -211,11 +211,7 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
 @click.argument("name")
 @click.argument("paths", nargs=-1, required=True, type=PATH)
 @PROFILE
-@click.option("--option", "options", type=(str, str), multiple=True, metavar="KEY VALUE",
-              help="Draw it otherwise: `limit` of the colours, 1 at full scale (deacon_figure6); `distance` of heads, "
-              "cosine or l2 (mhr_figure6, mhr_figure7); `split`, training or validation "
-              "(homeostasis_figure1 to 4).")  # fmt: skip
-def figure(name: str, paths: tuple[Path, ...], profile: str, options: tuple[tuple[str, str], ...]) -> None:
+def figure(name: str, paths: tuple[Path, ...], profile: str) -> None:
     """Draw the figure NAME from stored results into PATHS (.png, .svg, .pdf).
 
     Beside those of a profile there is <paper>_pruning, drawn from what `headdiv importance` stores.
@@ -226,7 +222,7 @@ def figure(name: str, paths: tuple[Path, ...], profile: str, options: tuple[tupl
 
     for experiment in figure_entry(name, profile).experiments_in(Runs(profile)):
         refuse_outdated(profile, experiment)
-    write_figure(name, profile, *paths, **dict(options))
+    write_figure(name, profile, *paths)
 
 
 @cli.command()

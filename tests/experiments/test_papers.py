@@ -1,5 +1,6 @@
 """What the papers report, as it is printed there."""
 
+import inspect
 import re
 
 import pytest
@@ -15,7 +16,6 @@ from headdiv.companion.models.transformer import Transformer, count_parameters
 from headdiv.companion.report.figures import figure_entry, figures_of_paper
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import HeaddivError
-from headdiv.core.settings import check
 from headdiv.methods import METHODS, check_method, make_method
 
 NO_PAPERS = {"head-scale", "orthogonality", "hsic"}  # rows of the dissection, and of the profile diversity
@@ -163,7 +163,7 @@ def test_what_a_paper_names_is_there(name):
         assert {*content.variants, *content.against} <= set(paper.tasks[content.task].variants)
         assert set(content.beside) <= set(paper.tasks)
     for entry in figures_of_paper(name).values():
-        check(entry.Options, entry.options)
+        inspect.signature(entry.draw).bind("quick", entry, **entry.options)
         assert entry.caption
 
 

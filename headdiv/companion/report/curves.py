@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
-from pydantic import Field
 
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
@@ -44,7 +43,6 @@ from headdiv.companion.report.scale import data_title, training_size
 from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_JUDGED, NOT_YET, verdict
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import VALIDATION_LOSS, Panel
-from headdiv.core.settings import Settings
 
 UNFILLED = (NOT_JUDGED, NOT_YET)
 FAR = 4  # times the median row's range: a row with a scale of its own
@@ -52,14 +50,8 @@ WIDE, HIGH, LOW = 2.5, 1.5, 0.45  # inches: a measure; the row of absolute value
 START = 0.15  # of the updates of a level's longest run: what is before is not in the range of an axis
 
 
-class CurvesOptions(Settings):
-    """How the curves are laid out."""
-
-    by_level: bool = Field(False, description="a column for each level of the task's factor, by updates")
-
-
-@figure_kind("curves", Options=CurvesOptions)
-def draw_curves(profile: str, figure: FigureEntry) -> Figure:
+@figure_kind("curves")
+def draw_curves(profile: str, figure: FigureEntry, by_level: bool = False) -> Figure:
     """Training loss and the task's measures of the validation split, by epoch, or by updates for each level.
 
     By epoch, the first row has the baseline's, means over seeds; every other row a variant's difference from the
@@ -72,7 +64,7 @@ def draw_curves(profile: str, figure: FigureEntry) -> Figure:
     """
     groups = by_variant(profile, figure.experiment)
     task = task_shown(figure.experiment, groups)
-    drawn, notes = _by_level(groups, task) if figure.options["by_level"] else _by_epoch(profile, figure, groups, task)
+    drawn, notes = _by_level(groups, task) if by_level else _by_epoch(profile, figure, groups, task)
     add_title(drawn, "\n".join([f"{task.subject}: {runs_shown(groups)}", *notes]))
     return drawn
 

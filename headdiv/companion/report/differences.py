@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
-from pydantic import Field
 
 from headdiv.companion.analysis.comparison import Difference, uneven
 from headdiv.companion.experiments.papers import BASELINE, Column, PaperTask
@@ -48,7 +47,6 @@ from headdiv.companion.report.plotting import SMALL, VERDICT_LOOKS
 from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_JUDGED, NOT_YET, verdict
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import NotStoredError
-from headdiv.core.settings import Settings
 
 WIDTH = 9.2  # inches
 LETTERS = 30  # of a row's label, in one line
@@ -108,17 +106,11 @@ class Line(NamedTuple):
     paper: list[float]  # that of the paper, where it reports both
 
 
-class DifferencesOptions(Settings):
-    """What is compared."""
-
-    scores: list[str] = Field(default_factory=list, description="those of the table where left out")
-
-
-@figure_kind("differences", Options=DifferencesOptions)
-def draw_differences(profile: str, figure: FigureEntry) -> Figure:
+@figure_kind("differences")
+def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = ()) -> Figure:
     """`draw_pairs` as a paper's file asks for it."""
     groups = plotting.runs_of_figure(profile, figure)
-    return draw_pairs(profile, figure.experiment, groups, figure.label, **figure.options)
+    return draw_pairs(profile, figure.experiment, groups, figure.label, scores)
 
 
 def draw_pairs(

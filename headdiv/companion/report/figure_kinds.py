@@ -9,13 +9,8 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.core.settings import Settings
 
-DrawFigure = Callable[[str, "FigureEntry"], Figure]  # of a profile
-
-
-class NoOptions(Settings):
-    """Nothing."""
+DrawFigure = Callable[..., Figure]  # of a profile's name, a `FigureEntry`, and its options as keyword arguments
 
 
 @dataclass(frozen=True)
@@ -30,8 +25,7 @@ class FigureEntry:
     variants: tuple[str, ...] = ()  # one of these must be there; none named: any will do
     against: tuple[str, ...] = ()  # and all of these
     beside: tuple[str, ...] = ()  # further experiments: their runs are shown as well where the profile has them
-    options: dict[str, Any] = field(default_factory=dict)  # what its kind asks for besides
-    Options: type[Settings] = NoOptions  # what these may be
+    options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of `draw`
     setting: str = ""  # of train, without which nothing of it is measured
     of_importance: bool = False  # it is drawn from what `headdiv importance` stores
     compares: bool = False  # it is about what it sets side by side, and says what of it is not stored

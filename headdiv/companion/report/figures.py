@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -36,7 +35,7 @@ from headdiv.companion.report.plotting import STYLE, add_title
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError, NotStoredError
 from headdiv.core.files import replacing
-from headdiv.core.settings import check, nearest
+from headdiv.core.settings import nearest
 
 _NO_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
@@ -133,24 +132,17 @@ def figures_of(runs: Runs) -> dict[str, FigureEntry]:
     return {entry.name: entry for entry in entries if entry.planned_in(runs)}
 
 
-def draw(name: str, profile: str, **options: Any) -> Figure:
+def draw(name: str, profile: str) -> Figure:
     """Draw a figure by name.
 
     Args:
         name: of the figure.
         profile: name or path of a profile.
-        options: in the place of the figure's own ``options``.
 
     Raises:
-        ConfigError: the figure has no such option, or it cannot have this value.
         DataError: no figure of this name, or no stored results to draw it from.
     """
     entry, runs = figure_entry(name, profile), Runs(profile)
-    try:
-        checked = check(entry.Options, entry.options | options)
-    except ConfigError as error:
-        raise ConfigError(f"figure {name}: option {error}") from None
-    entry = replace(entry, options=checked.model_dump())
     stored = {
         experiment: {config.variant for config in stored_files(profile, runs.of(experiment)).values()}
         for experiment in entry.experiments_in(runs)
@@ -159,7 +151,7 @@ def draw(name: str, profile: str, **options: Any) -> Figure:
     if there and not entry.of_importance and (lacking := entry.lacks(there)):
         raise NotStoredError(f"{entry.label} needs {lacking} among the stored runs of profile {profile}")
     with matplotlib.rc_context(STYLE):
-        figure = entry.draw(profile, entry)
+        figure = entry.draw(profile, entry, **entry.options)
         if entry.compares:
             labels = labels_of(entry.experiment, dict.fromkeys((*entry.against, *entry.variants)))
             absent = [label for variant, label in labels.items() if variant not in stored[entry.experiment]]
@@ -172,17 +164,16 @@ def draw(name: str, profile: str, **options: Any) -> Figure:
     return figure
 
 
-def write_figure(name: str, profile: str, *paths: Path, **options: Any) -> None:
+def write_figure(name: str, profile: str, *paths: Path) -> None:
     """Draw a figure once and write it in the format of each path's ending.
 
     Raises:
-        ConfigError: the figure has no such option, or it cannot have this value.
         DataError: no such figure, no results, or an ending that is not in `FORMATS`.
     """
     for path in paths:
         if path.suffix not in FORMATS:
             raise DataError(f"{path}: a figure is written as one of {', '.join(FORMATS)}")
-    figure = draw(name, profile, **options)
+    figure = draw(name, profile)
     for path in paths:
         metadata = {FORMATS[path.suffix]: None}
         with matplotlib.rc_context(STYLE), replacing(path) as temporary:

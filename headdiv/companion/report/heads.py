@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
-from pydantic import Field
 
 from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE
@@ -36,7 +35,6 @@ from headdiv.companion.report.plotting import (
     side_by_side,
     wrapped,
 )
-from headdiv.core.settings import Settings
 from headdiv.plots import draw_maps
 
 Module = tuple[str, int]  # kind of attention; layer, counted from 1
@@ -67,29 +65,22 @@ class PCAWeights(Record):
     mean_absolute_cosine: float
 
 
-class PCAOptions(Settings):
-    """How the cosines of PCA weights are shown."""
-
-    limit: float = Field(gt=0, description="of the colours; 1 is the full scale")
-
-
-@figure_kind("pca-weights", Options=PCAOptions)
-def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
+@figure_kind("pca-weights")
+def draw_pca_weights(profile: str, figure: FigureEntry, limit: float) -> Figure:
     """Cosines between different columns of every PCA layer's weights, a row for each variant; first seeds.
 
     The diagonal, 1 by definition, is left out, so that the colours may show what lies off it, up to ``limit``; a cosine
-    beyond that stands as a number in its cell. ``limit: 1`` is the full scale, with the diagonal. The paper shows one
-    matrix an architecture and does not say of which attention module; here is every one.
+    beyond that stands as a number in its cell. The paper shows one matrix an architecture and does not say of which
+    attention module; here is every one.
     """
-    groups, limit = runs_of_figure(profile, figure, "pca_weights"), figure.options["limit"]
+    groups = runs_of_figure(profile, figure, "pca_weights")
     rows: list[dict[str, np.ndarray]] = []
     for runs in groups.values():
         rows.append({})
         for artifact in runs[0].heads.artifact("pca_weights").values():
             layer = PCAWeights.model_validate(artifact)
             name = place_name(layer.place).replace(", ", ",\n")
-            diagonal = np.eye(len(layer.cosines), dtype=bool) & (limit < 1)
-            cosines = np.ma.masked_array(layer.cosines, diagonal)
+            cosines = np.ma.masked_array(layer.cosines, np.eye(len(layer.cosines), dtype=bool))
             rows[-1][f"{name}\nmean |cos| {layer.mean_absolute_cosine:.2f}"] = cosines
     columns = max(map(len, rows))  # a variant may have layers of its own
     labels = [f"{label}\ncomponent" for label in labels_of(figure.experiment, groups).values()]
@@ -101,8 +92,8 @@ def draw_pca_weights(profile: str, figure: FigureEntry) -> Figure:
             for (i, j), cosine in np.ma.ndenumerate(cosines):
                 if abs(cosine) > limit + 1e-6:
                     ax.text(j + 1, i + 1, f"{cosine:.2f}", size=4.5, color="white", ha="center", va="center")
-    extend, ticks = "neither" if limit >= 1 else "both", [-limit, -limit / 2, 0, limit / 2, limit]
-    add_colour_bar(drawn, image, axes, "cosine of two columns of w", extend=extend, ticks=ticks)
+    ticks = [-limit, -limit / 2, 0, limit / 2, limit]
+    add_colour_bar(drawn, image, axes, "cosine of two columns of w", extend="both", ticks=ticks)
     add_title(drawn, title(f"{figure.label} · PCA weights of every attention module", groups, first=True))
     return drawn
 
@@ -254,12 +245,6 @@ def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, 
     return percent
 
 
-class ChangesOptions(Settings):
-    """Which distance of heads is compared."""
-
-    distance: Literal["cosine", "l2"]
-
-
 @figure_kind(
     "changes",
     caption=(
@@ -267,13 +252,11 @@ class ChangesOptions(Settings):
         "matrix of their outputs' distances (1 − cosine, or Euclidean), mean over the words of the validation split. "
         "Above zero the heads are further apart than the baseline's, below zero closer together."
     ),
-    Options=ChangesOptions,
     compares=True,
 )
-def draw_changes(profile: str, figure: FigureEntry) -> Figure:
+def draw_changes(profile: str, figure: FigureEntry, distance: Literal["cosine", "l2"]) -> Figure:
     """Change of the heads' total discrepancy against the baseline of the same seed, by kind and layer."""
     groups, (base,) = runs_of_figure(profile, figure, "measures"), figure.against
-    distance = figure.options["distance"]
     percent = changes(groups, base, distance)
     labels, looks = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     modules = by_module(groups[base][0].heads.measures)

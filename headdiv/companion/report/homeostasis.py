@@ -29,7 +29,6 @@ from headdiv.companion.report.plotting import (
     whole_ticks,
 )
 from headdiv.core.errors import NotStoredError
-from headdiv.core.settings import Settings
 
 MOST_MARKERS = 25  # on a line, so that they do not run together
 LOCATIONS = {False: "the heads, before W^O", True: "the blocks' outputs"}  # by whether it is a block
@@ -58,28 +57,21 @@ def _by_label(profile: str, experiments: Mapping[str, Sequence[str]]) -> Groups:
 # ---- BLEU by epoch
 
 
-class BleuOptions(Settings):
-    """Whose BLEU by epoch is shown."""
-
-    split: Literal["training", "validation"]
-
-
 @figure_kind(
     "bleu",
     caption=(
         "BLEU of greedy translations of the first pairs of the text after each epoch, computed over the vocabulary's "
         "words, with one reference each."
     ),
-    Options=BleuOptions,
     setting="epoch_scores",
     compares=True,
 )
-def draw_bleu(profile: str, figure: FigureEntry) -> Figure:
+def draw_bleu(profile: str, figure: FigureEntry, split: Literal["training", "validation"]) -> Figure:
     """BLEU by epoch, one line a variant; means over seeds.
 
     Of further experiments (``figure.beside``) the baselines are shown, and every model's number of parameters.
     """
-    split, known = figure.options["split"], figure.experiments_in(Runs(profile))
+    known = figure.experiments_in(Runs(profile))
     shown = {name: (BASELINE,) if name in figure.beside else figure.variants for name in known}
     key = f"{split}_bleu"
     groups = {

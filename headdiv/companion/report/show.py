@@ -74,16 +74,16 @@ def show_parameters(profile: str | None, experiment: str) -> pd.DataFrame | Mark
     return _shown(profile, experiment, audit, others=("paper",))
 
 
-def show_figure(name: str, profile: str | None, **options: Any) -> Figure | Markdown:
-    """A figure by name, below the profile's; ``options`` in the place of its own, as `headdiv figure --option`.
+def show_figure(name: str, profile: str | None) -> Figure | Markdown:
+    """A figure by name, below the profile's.
 
     ``profile`` is as in `show_table`. A line of text stands for a figure whose results are not stored.
 
     Raises:
-        ConfigError: no such profile, or the figure has no such option or value.
+        ConfigError: no such profile.
         DataError: no figure of this name, or results that contradict each other.
     """
-    return _shown(profile, figure_entry(name, profile).experiment, lambda known: draw(name, known, **options))
+    return _shown(profile, figure_entry(name, profile).experiment, lambda known: draw(name, known))
 
 
 def _shown(

@@ -166,7 +166,7 @@ class PaperFigure(Settings):
     variants: tuple[str, ...] = Field((), description="one of these must be in the profile; any where left out")
     against: tuple[str, ...] = Field((), description="and all of these")
     beside: tuple[str, ...] = Field((), description="further tasks whose runs are shown where the profile has them")
-    options: dict[str, Any] = Field(default_factory=dict, description="what its kind asks for besides")
+    options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the kind's function")
     caption: str = Field("", description="that of its kind, if it has one, where left out")
 
 
