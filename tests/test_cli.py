@@ -238,10 +238,8 @@ def test_claims_are_printed_counted_and_filtered(project, headdiv_says):
     assert (status, err) == (0, "")
     assert out.splitlines()[0] == "dpp: contradicted (1)"
     assert "160.239" in out
-    result = json.loads(headdiv_says("claims", "--paper", "dpp", "--json")[1])
-    assert list(result[0]) == ["paper", "place", "value", "unit", "verdict", "ours", "working", "cause", "grade"]
     lines = headdiv_says("claims", "--paper", "dpp", "--summary")[1].splitlines()
-    assert ["all", str(len(result)), str(len(result))] in [line.split() for line in lines]
+    assert ["all", "4", "4"] in [line.split() for line in lines]
 
 
 def test_what_the_workflow_alone_calls_is_not_listed(headdiv_says):

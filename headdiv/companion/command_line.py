@@ -9,7 +9,6 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -268,17 +267,12 @@ def check(profile: str, no_scores: bool, write: bool) -> None:
 @click.option("--paper", help="Of this paper alone.")
 @click.option("--summary", is_flag=True, help="Count verdicts by paper, and say what each means.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every claim, and how it was worked out.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def claims(paper: str | None, summary: bool, verbose: bool, as_json: bool) -> None:
+def claims(paper: str | None, summary: bool, verbose: bool) -> None:
     """Print the papers' claims with their verdicts: recomputed, measured, or not run."""
     from headdiv.companion.experiments.claims import ledger, text
 
     rows = ledger.ledger(paper)
-    if as_json:
-        content = ledger.summary(rows) if summary else [asdict(row) for row in rows]
-        click.echo(json.dumps(content, indent=1, ensure_ascii=False))
-    else:
-        click.echo(text.summary_text(rows) if summary else text.as_text(rows, verbose))
+    click.echo(text.summary_text(rows) if summary else text.as_text(rows, verbose))
 
 
 @cli.command()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import textwrap
-from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -22,36 +19,20 @@ from headdiv.companion.experiments.claims.ledger import (
 )
 from headdiv.companion.experiments.claims.records import GRADES
 
-WIDEST = 110  # characters
-
 
 def summary_text(rows: Sequence[Judgement]) -> str:
     """How many claims have each verdict, a column for each paper, and what each verdict means."""
-    meanings = [_wrapped(f"{verdict}: {meaning}", "", "  ") for verdict, meaning in VERDICTS.items()]
-    return "\n".join([_counted(rows, "plain"), "", *meanings])
-
-
-def summary_markdown(rows: Sequence[Judgement]) -> str:
-    """How many claims have each verdict, by paper, and the contradictions on which a result depends, as Markdown."""
-    grave = Counter((row.paper, row.cause) for row in rows if row.grade == "result")
-    causes = [f"- {paper}, in {'one claim' if count == 1 else f'{count} claims'}: {cause}"
-              for (paper, cause), count in grave.items()]  # fmt: skip
-    title = "Contradictions on which a result or a conclusion of the paper depends:"
-    return "\n".join([_counted(rows, "github"), "", title, "", *causes])
-
-
-def _counted(rows: Sequence[Judgement], tablefmt: str) -> str:
     counts = summary(rows)
     lines = [[verdict, *(paper[verdict] for paper in counts.values())] for verdict in VERDICTS]
     lines.append(["all", *(sum(paper.values()) for paper in counts.values())])
     table = [[*line, sum(line[1:])] for line in lines]
-    return tabulate(
-        table, ["verdict", *counts, "all"], tablefmt=tablefmt, colalign=["left"] + ["right"] * (len(counts) + 1)
-    )
+    alignment = ["left"] + ["right"] * (len(counts) + 1)
+    meanings = [f"{verdict}: {meaning}" for verdict, meaning in VERDICTS.items()]
+    return "\n".join([tabulate(table, ["verdict", *counts, "all"], "plain", colalign=alignment), "", *meanings])
 
 
 def as_text(rows: Sequence[Judgement], verbose: bool = False) -> str:
-    """The ledger by paper, verdict and cause, the gravest first, in lines of the terminal's width.
+    """The ledger by paper, verdict and cause, the gravest first.
 
     ``verbose``: with how each was computed; else what follows and what was not run, which need no look, is only
     counted.
@@ -80,16 +61,11 @@ def _claims(claims: Sequence[Judgement], verbose: bool) -> list[str]:
     for cause, group in groupby(claims, lambda row: row.cause):
         for number, row in enumerate(group):
             if cause and number == 0:
-                lines.append(_wrapped(f"[{row.grade}] {cause}", "  ", "    "))
+                lines.append(f"  [{row.grade}] {cause}")
             text = row.place
             if row.unit != RELATION:
                 text += f": {show(row.value)} {row.unit}; here {show(row.ours)}"
-            lines.append(_wrapped(text, "    - ", "      "))
+            lines.append(f"    - {text}")
             if verbose:
-                lines.append(_wrapped(row.working, "        ", "        "))
+                lines.append(f"        {row.working}")
     return lines
-
-
-def _wrapped(text: str, first: str, other: str) -> str:
-    width = min(shutil.get_terminal_size((100, 24)).columns, WIDEST)
-    return textwrap.fill(text, width, initial_indent=first, subsequent_indent=other, break_long_words=False)
