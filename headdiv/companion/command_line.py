@@ -213,13 +213,14 @@ def table(name: str, paths: tuple[Path, ...], profile: str) -> None:
 def figure(name: str, paths: tuple[Path, ...], profile: str) -> None:
     """Draw the figure NAME from stored results into PATHS (.png, .svg, .pdf).
 
-    Beside those of a profile there is <paper>_pruning, drawn from what `headdiv importance` stores.
+    Beside those of a profile there is <paper>_<task>_pruning, drawn from what `headdiv importance` stores.
     """
     from headdiv.companion.experiments.checking import refuse_outdated
     from headdiv.companion.experiments.profiles import Runs
     from headdiv.companion.report.figures import figure_entry, write_figure
 
-    for experiment in figure_entry(name, profile).experiments_in(Runs(profile)):
+    runs = Runs(profile)
+    for experiment in figure_entry(name, runs).experiments_in(runs):
         refuse_outdated(profile, experiment)
     write_figure(name, profile, *paths)
 
@@ -347,7 +348,7 @@ def importance(experiment: str, variant: str, seed: int, profile: str) -> None:
     """Mask each head of a trained run alone, then ever more of them, and record the validation loss.
 
     In as many steps as the experiment's `pruning` says, or ten. It lies beside the run's metrics as importance.json,
-    from which the figure <paper>_pruning is drawn.
+    from which the figure <paper>_<task>_pruning is drawn.
     """
     from headdiv.companion.experiments.importance import importance_record, record_importance
     from headdiv.companion.experiments.profiles import Runs, run_config

@@ -174,7 +174,7 @@ def test_what_a_paper_names_is_there(name):
         (lambda: task_of("deacon"), "found 'deacon', expected <paper>/<task>"),
         (lambda: task_of("deacon/zzz"), "task 'zzz' of deacon is not known; known here: dissection, lm, qa, "),
         (lambda: figure_entry("deacon_figure7"), "'deacon_figure7' is not known; did you mean 'deacon_figure6'?"),
-        (lambda: figure_entry("deacon_mine", "quikc"), "quikc.yaml: no such file; did you mean 'quick'"),
+        (lambda: figure_entry("deacon_curves", Runs("quick")), "known; did you mean 'deacon_qa_curves'?"),
     ],
 )
 def test_what_is_not_there_is_named(call, message):

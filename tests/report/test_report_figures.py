@@ -76,11 +76,7 @@ def headed_too(recorded, project):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name
-        for name, it in figures.known_figures().items()
-        if not it.of_importance and not name.endswith("heads_by_epoch")
-    ],
+    [name for name, it in figures.known_figures().items() if not it.reads and not name.endswith("heads_by_epoch")],
 )
 def test_every_figure_is_readable_and_names_its_data(headed_too, name):
     figure = figures.draw(name, "p")

@@ -109,15 +109,16 @@ def test_heads_that_can_be_masked_end_where_the_loss_first_rises_too_far(profile
 
 
 def test_without_stored_importance_it_says_what_makes_it(profile):
-    with pytest.raises(DataError, match="profile p has no stored importance of heads of mhr; `headdiv importance "):
-        figures.draw("mhr_pruning", profile)
+    said = "deacon_qa_pruning: profile p has no stored importance of heads of deacon/qa; `headdiv importance deacon/qa "
+    with pytest.raises(DataError, match=said):
+        figures.draw("deacon_qa_pruning", profile)
 
 
 def test_the_rise_of_the_loss_and_the_number_of_heads_are_drawn(profile):
     for seed in (1, 2):
         record_importance(by_loss("baseline", seed, 0.01, 0.06 + 0.001 * seed, 0.2), profile)
         record_importance(by_loss("own", seed, 0.0, 0.0, 0.2 + 0.01 * seed), profile)
-    left, right = figures.draw("deacon_pruning", profile).axes
+    left, right = figures.draw("deacon_translation_pruning", profile).axes
     base, own = (line for line in left.lines if line.get_linestyle() == "-")
     assert list(own.get_ydata()) == pytest.approx([0, 0, 0, 0.215])
     assert list(base.get_xdata()) == [0, 1, 2, 3]
@@ -125,12 +126,12 @@ def test_the_rise_of_the_loss_and_the_number_of_heads_are_drawn(profile):
 
 
 def test_a_profile_plans_the_pruning_that_it_asks_for(profile, project):
-    assert "deacon_pruning" not in Plan(profile).figures
+    assert "deacon_translation_pruning" not in Plan(profile).figures
     text = (project.home / "config" / "p.yaml").read_text()
     project.write_config("p", text.replace("deacon/translation:", "deacon/translation:\n    pruning: 12"))
     plan = Plan(profile)
     assert plan.pruned == {EXPERIMENT: 12}
-    figure, table = plan.figures["deacon_pruning"], plan.tables["deacon_translation_pruning"]
+    figure, table = plan.figures["deacon_translation_pruning"], plan.tables["deacon_translation_pruning"]
     assert (
         (figure.experiments, figure.reads) == (table.experiments, table.reads) == ([EXPERIMENT], ("importance.json",))
     )

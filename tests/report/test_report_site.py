@@ -110,10 +110,10 @@ def test_a_figure_in_git_has_the_words_and_numbers_of_its_runs(monkeypatch, file
 def test_a_paper_without_anything_stored_has_no_page(project):
     write_profile(project, "m", "translation", "moa/translation")
     put(metrics("baseline", 1), profile="m")
-    write_text(project.home / "results" / "m" / "figures" / "moa_pruning.svg", "<svg></svg>")  # drawn on request
+    write_text(project.home / "results" / "m" / "figures" / "moa_mlm_pruning.svg", "<svg></svg>")  # drawn on request
     build.write_sources("m", project.home / "source")
     assert not (project.home / "source" / "deacon.md").exists()
-    assert "figures/moa_pruning.svg" in (project.home / "source" / "moa.md").read_text()
+    assert "figures/moa_mlm_pruning.svg" in (project.home / "source" / "moa.md").read_text()
     index = (project.home / "source" / "index.md").read_text()
     assert "1 of " in index
     assert "\nmoa\n" in index

@@ -34,7 +34,7 @@ from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed, plural, signed, with_unit
 from headdiv.companion.report.groups import (
     Groups,
-    chosen,
+    by_variant,
     failed_trainings,
     judged_with,
     labels_of,
@@ -257,7 +257,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
 
     What is not stored yet is left out.
     """
-    groups = chosen(profile, figure.experiment, figure.label)
+    groups = by_variant(profile, figure.experiment)
     task = task_shown(figure.experiment, groups)
     design, families = design_of(task).among(groups), families_of(task, groups)
     change, factor = next(name for name in families if name in CHANGES), design.factor

@@ -8,11 +8,11 @@ from functools import partial
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.checking import refuse_outdated
-from headdiv.companion.experiments.papers import data_table_of, task_of
+from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import IMPORTANCE, OUTPUTS
 from headdiv.companion.report.figures import figures_of, write_figure
-from headdiv.companion.report.table_data import OF_PRUNING, OF_TUNING
+from headdiv.companion.report.table_data import OF_PRUNING
 from headdiv.companion.report.tables import tables_of, write_table
 from headdiv.core.errors import DataError, NotStoredError
 from headdiv.core.settings import nearest
@@ -20,30 +20,25 @@ from headdiv.core.settings import nearest
 
 @dataclass(frozen=True)
 class Product:
-    """A table or a figure: the experiments whose runs it needs, and what the report of Snakemake says of it."""
+    """A table or a figure, and what it needs."""
 
     paper: str
-    experiments: list[str]
-    caption: str
+    experiments: list[str]  # whose runs
     reads: tuple[str, ...] = ()  # files of each run besides its metrics: the test set's outputs, importance of heads
+    caption: str = ""  # of a figure
 
 
 def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
     """The tables and the figures of a profile, by the files' name; its data need not be there."""
-    tables, figures, pruned = {}, {}, known.pruned()
+    tables, figures = {}, {}
     for table, experiment in tables_of(known).items():
-        task, about = task_of(experiment), data_table_of(table)
-        part = next((f", {ending[1:]}" for ending in (OF_TUNING, OF_PRUNING) if table.endswith(ending)), "")
-        caption = f"{(about or task).table}{part}. {(about or task).title}"
-        reads = (OUTPUTS,) if table == experiment and task.compares_outputs else ()
+        reads = (OUTPUTS,) if table == experiment and task_of(experiment).compares_outputs else ()
         reads += (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
         paper = experiment.partition("/")[0]
-        tables[table.replace("/", "_")] = Product(paper, known.of_one_model(experiment), caption, reads)
+        tables[table.replace("/", "_")] = Product(paper, known.of_one_model(experiment), reads)
     for name, entry in figures_of(known).items():
-        reads = (IMPORTANCE,) if entry.of_importance else ()
-        shown = [experiment for experiment in entry.experiments_in(known) if not reads or experiment in pruned]
-        judged = dict.fromkeys(row for experiment in shown for row in known.of_one_model(experiment))
-        figures[name] = Product(entry.paper, list(judged), entry.caption, reads)
+        judged = (row for experiment in entry.experiments_in(known) for row in known.of_one_model(experiment))
+        figures[name] = Product(entry.paper, list(dict.fromkeys(judged)), entry.reads, entry.caption)
     return tables, figures
 
 

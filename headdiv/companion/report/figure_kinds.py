@@ -9,6 +9,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.run_result import IMPORTANCE
 
 DrawFigure = Callable[..., Figure]  # of a profile's name, a `FigureEntry`, and its options as keyword arguments
 
@@ -27,7 +28,7 @@ class FigureEntry:
     beside: tuple[str, ...] = ()  # further experiments: their runs are shown as well where the profile has them
     options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of `draw`
     setting: str = ""  # of train, without which nothing of it is measured
-    of_importance: bool = False  # it is drawn from what `headdiv importance` stores
+    reads: tuple[str, ...] = ()  # files of each run besides its metrics
     compares: bool = False  # it is about what it sets side by side, and says what of it is not stored
 
     @property
@@ -47,18 +48,15 @@ class FigureEntry:
         """Whether a profile's runs allow it."""
         if self.experiment not in runs.experiments():
             return False
-        if self.of_importance:
-            return self.experiment in runs.pruned()
+        if IMPORTANCE in self.reads and self.experiment not in runs.pruned():
+            return False
         planned = runs.planned(self.experiment)
         measured = not self.setting or any(getattr(config.train, self.setting) for config in planned)
         return measured and not self.lacks(config.variant for config in planned)
 
     def experiments_in(self, runs: Runs) -> list[str]:
-        """The experiments of a profile that it shows; what importance it draws is that of all of its paper."""
-        known = runs.experiments()
-        if self.of_importance:
-            return [name for name in known if name.startswith(f"{self.paper}/")]
-        return [name for name in (self.experiment, *self.beside) if name in known]
+        """The experiments of a profile that it shows."""
+        return [name for name in (self.experiment, *self.beside) if name in runs.experiments()]
 
 
 KINDS: dict[str, FigureEntry] = {}  # by what papers' files call them

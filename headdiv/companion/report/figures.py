@@ -1,7 +1,7 @@
 """The figures that there are, and how they are drawn from stored metrics: the same bytes for the same numbers.
 
-A paper's file lists its figures; every task of a paper has learning curves and heads by epoch besides, and
-plugins add figures of one's own (`add_figure`).
+A paper's file lists its figures; every task of a paper has learning curves, heads by epoch and the pruning of heads
+besides, and plugins add figures of one's own (`add_figure`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from headdiv.core.settings import nearest
 
 _NO_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
-OF_EVERY_TASK = {"curves": "curves", "heads_by_epoch": "heads-by-epoch"}  # kinds by names' ends
+OF_EVERY_TASK = {"curves": "curves", "heads_by_epoch": "heads-by-epoch", "pruning": "pruning"}  # kinds by names' ends
 
 _own: dict[str, FigureEntry] = {}  # what plugins have added
 
@@ -54,7 +54,7 @@ def add_figure(
 
     Args:
         experiment: ``<paper>/<task>``, whose runs it needs.
-        label: what the gallery calls it; the function's name where left out.
+        label: what its errors call it; the function's name where left out.
         variants: one of these must be in the profile; any where none is named. ``against``: and all of these.
 
     Raises:
@@ -64,7 +64,7 @@ def add_figure(
 
     def added(draw: DrawFigure) -> DrawFigure:
         name = f"{experiment.partition('/')[0]}_{draw.__name__}"
-        taken = known_figures().get(name)
+        taken = figures_of_paper(experiment.partition("/")[0]).get(name)
         if taken is not None and taken.draw.__module__ != draw.__module__:
             raise ConfigError(f"add_figure: the name {name!r} is taken by another figure")
         if not (caption := " ".join((draw.__doc__ or "").split())):
@@ -77,7 +77,7 @@ def add_figure(
 
 
 def figures_of_paper(name: str) -> dict[str, FigureEntry]:
-    """Every figure of a paper by its name: task by task those by epoch and what the paper's file lists, then one's own.
+    """Every figure of a paper by its name: task by task those of every task and what its file lists, then one's own.
 
     Raises:
         ConfigError: there is no such paper, or its file is wrong.
@@ -113,17 +113,18 @@ def known_figures() -> dict[str, FigureEntry]:
     return {name: entry for paper in paper_names() for name, entry in figures_of_paper(paper).items()}
 
 
-def figure_entry(name: str, profile: str | None = None) -> FigureEntry:
-    """The figure of this name, which a plugin of the profile may add.
+def figure_entry(name: str, runs: Runs | None = None) -> FigureEntry:
+    """The figure of this name, which a plugin of a profile may add.
 
     Raises:
-        ConfigError: the profile is wrong.
-        DataError: there is no such figure.
+        DataError: there is no such figure; of a profile the sentence has its own.
     """
-    runs = None if profile is None else Runs(profile)  # which loads its plugins
-    if name not in (known := known_figures()):
-        raise DataError(f"figure {name!r} is not known{nearest(name, list(figures_of(runs) if runs else known))}")
-    return known[name]
+    paper = name.partition("_")[0]  # whose name has no _
+    entries = figures_of_paper(paper) if paper in paper_names() else {}
+    if name not in entries:
+        others = figures_of(runs) if runs else known_figures()
+        raise DataError(f"figure {name!r} is not known{nearest(name, list(others))}")
+    return entries[name]
 
 
 def figures_of(runs: Runs) -> dict[str, FigureEntry]:
@@ -142,13 +143,14 @@ def draw(name: str, profile: str) -> Figure:
     Raises:
         DataError: no figure of this name, or no stored results to draw it from.
     """
-    entry, runs = figure_entry(name, profile), Runs(profile)
+    runs = Runs(profile)
+    entry = figure_entry(name, runs)
     stored = {
         experiment: {config.variant for config in stored_files(profile, runs.of(experiment)).values()}
         for experiment in entry.experiments_in(runs)
     }
     there = stored.get(entry.experiment)
-    if there and not entry.of_importance and (lacking := entry.lacks(there)):
+    if there and (lacking := entry.lacks(there)):
         raise NotStoredError(f"{entry.label} needs {lacking} among the stored runs of profile {profile}")
     with matplotlib.rc_context(STYLE):
         figure = entry.draw(profile, entry, **entry.options)

@@ -79,12 +79,10 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
         needs: an artifact that every run must have: "measures", "alphas".
 
     Raises:
-        DataError: none of the variants is stored, or a run lacks what is needed.
+        DataError: a run lacks what is needed.
     """
     groups = by_variant(profile, experiment)
     shown = {variant: groups[variant] for variant in variants or groups if variant in groups}
-    if not shown:
-        raise NotStoredError(f"{figure} needs {' or '.join(variants)} among the stored runs of profile {profile}")
     lacking = [
         f"{variant} (seed {run.seed})"
         for variant, runs in shown.items()

@@ -16,6 +16,7 @@ from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.importance import ImportanceResult, stored_importance
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
+from headdiv.companion.experiments.run_result import IMPORTANCE
 from headdiv.companion.report.differences import draw_rows
 from headdiv.companion.report.families import set_apart
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
@@ -117,9 +118,9 @@ def pruning_data(profile: str, experiment: str) -> TableData:
     return TableData(f"{task.table}, pruning", task.title, scale, table, tables, remarks=remarks, notes=notes)
 
 
-def _makes_it(profile: str, of: str) -> str:
-    made = f"`{headdiv_command('importance', 'PAPER/TASK', 'VARIANT', '--profile', profile)}` makes it"
-    return f"profile {profile} has no stored importance of heads of {of}; {made}"
+def _makes_it(profile: str, experiment: str) -> str:
+    command = headdiv_command("importance", experiment, "VARIANT", "--profile", profile)
+    return f"profile {profile} has no stored importance of heads of {experiment}; `{command}` makes it"
 
 
 # ---- the figure
@@ -133,32 +134,27 @@ def _makes_it(profile: str, of: str) -> str:
         "heads can be masked up to that rise, minus the Transformer's number, with Dunnett's simultaneous 95 % "
         "intervals."
     ),
-    of_importance=True,
+    reads=(IMPORTANCE,),
 )
 def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
-    """Of each task the rise of the validation loss against heads masked; beside it how many can be, by method."""
-    experiments = figure.experiments_in(Runs(profile))
-    panels = {experiment: groups for experiment in experiments if (groups := stored_importance(profile, experiment))}
-    if not panels:
-        raise NotStoredError(f"{figure.paper}_pruning: {_makes_it(profile, figure.paper)}")
-    drawn, axes = new_figure(9.2, 3.6 * len(panels) + 0.6, len(panels), 2, width_ratios=[3, 2])
-    verdicts, waiting = [], []
-    for (left, right), (experiment, groups) in zip(axes, panels.items(), strict=True):
-        _draw_rises(left, experiment, groups)
-        labels, differences = labels_of(experiment, groups), comparison.against(heads_to_mask(groups), BASELINE)
-        order = sorted(differences, key=lambda variant: -differences[variant].mean)
-        not_yet = not_judged_yet(profile, experiment, groups)
-        waiting.append(not_yet)
-        rows = [differences[variant] for variant in order]
-        verdicts += draw_rows(right, rows, higher=True, judged=not not_yet)
-        right.set_visible(bool(order))
-        name_rows(right, [wrapped(labels[variant], 24) for variant in order] or [""])
-        right.set_title("more heads →", fontsize=SMALL, color="0.35")
-        right.set_xlabel(f"heads that can be masked (rise at most {RISE})\nminus the Transformer's", fontsize=SMALL)
-    lines = {line.get_label(): line for ax in axes[:, 0] for line in ax.get_legend_handles_labels()[0]}
-    add_handles(drawn, [*lines.values(), *verdict_handles(verdicts, MORE)], 4, SMALL)
+    """The rise of the validation loss against heads masked; beside it how many can be, by method."""
+    experiment = figure.experiment
+    groups = stored_importance(profile, experiment)
+    if not groups:
+        raise NotStoredError(f"{figure.name}: {_makes_it(profile, experiment)}")
+    drawn, ((left, right),) = new_figure(9.2, 4.2, 1, 2, width_ratios=[3, 2])
+    _draw_rises(left, experiment, groups)
+    labels, differences = labels_of(experiment, groups), comparison.against(heads_to_mask(groups), BASELINE)
+    order = sorted(differences, key=lambda variant: -differences[variant].mean)
+    waiting = not_judged_yet(profile, experiment, groups)
+    verdicts = draw_rows(right, [differences[variant] for variant in order], higher=True, judged=not waiting)
+    right.set_visible(bool(order))
+    name_rows(right, [wrapped(labels[variant], 24) for variant in order] or [""])
+    right.set_title("more heads →", fontsize=SMALL, color="0.35")
+    right.set_xlabel(f"heads that can be masked (rise at most {RISE})\nminus the Transformer's", fontsize=SMALL)
+    add_handles(drawn, [*left.get_legend_handles_labels()[0], *verdict_handles(verdicts, MORE)], 4, SMALL)
     what = "Heads masked after training, the least important first; simultaneous 95 % intervals"
-    add_title(drawn, "\n".join([what, *dict.fromkeys(filter(None, waiting))]))
+    add_title(drawn, f"{what}\n{waiting}".rstrip())
     return drawn
 
 

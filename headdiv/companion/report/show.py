@@ -83,7 +83,8 @@ def show_figure(name: str, profile: str | None) -> Figure | Markdown:
         ConfigError: no such profile.
         DataError: no figure of this name, or results that contradict each other.
     """
-    return _shown(profile, figure_entry(name, profile).experiment, lambda known: draw(name, known))
+    entry = figure_entry(name, Runs(profile) if profile else None)
+    return _shown(profile, entry.experiment, lambda known: draw(name, known))
 
 
 def _shown(
