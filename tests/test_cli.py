@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import json
 import re
 import shutil
 import subprocess
@@ -11,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from conftest import EXPERIMENT
-from faulty import data_set, put_pairs
+from faulty import data_set
 from safetensors import SafetensorError
 
 import headdiv
@@ -130,18 +129,6 @@ def test_a_bug_shows_where_it_is_and_an_interruption_is_said_in_a_word(project, 
 # ---- what is printed when all is well
 
 
-def test_prepare_prints_what_was_prepared_and_warns_of_references_that_do_not_come_back(project, headdiv_says, caplog):
-    status, out, _ = headdiv_says("prepare", EXPERIMENT, "--profile", "tiny")
-    assert (status, json.loads(out)["train"]["examples"], json.loads(out)["test"]["bleu_references"]) == (0, 60, 100)
-    pairs = [("it rains today", "il pleut aujourd’hui"), ("two of them", "deux d’entre eux ici")] * 2
-    files = put_pairs(project.home, dict.fromkeys(("train", "valid", "test"), pairs))
-    data = {"name": "mine", "files": files, "examples": None, "held_out": 500}
-    status, out, _ = headdiv_says("prepare", EXPERIMENT, "--profile", project.write_profile(data=data))
-    assert status == 0
-    assert f"BLEU of {json.loads(out)['test']['bleu_references']:.2f}: 4 of 4 do not come back" in caplog.text
-    assert "aujourd’hui" in caplog.text
-
-
 class Writer:
     """What `torch.utils.tensorboard.SummaryWriter` is asked for."""
 
@@ -245,7 +232,7 @@ def test_claims_are_printed_counted_and_filtered(project, headdiv_says):
 def test_what_the_workflow_alone_calls_is_not_listed(headdiv_says):
     commands = {line.split()[0] for line in headdiv_says("--help")[1].partition("Commands:")[2].splitlines() if line}
     assert {"train", "check", "claims"} <= commands
-    assert not commands & {"importance", "prepare"}
+    assert not commands & {"importance"}
     assert headdiv_says("importance", "--help")[0] == 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import sys
@@ -256,7 +255,7 @@ def check(profile: str, no_scores: bool, write: bool) -> None:
     """Check stored runs against their profile, and score their outputs again.
 
     Runs must have the profile's settings, data and plugins, and have learnt something. No model is needed, but the
-    data's references are. What makes scores of texts doubtful is said too.
+    data's references are.
     """
     from headdiv.companion.experiments.checking import check_profile
 
@@ -295,9 +294,6 @@ def heads(model: str, text: Path, target: Path | None, output: Path) -> None:
     click.echo(path)
 
 
-# ---- what the workflow calls
-
-
 @cli.command(name="list")
 @PROFILE
 def list_names(profile: str) -> None:
@@ -318,25 +314,6 @@ def list_names(profile: str) -> None:
     names |= {"tables": tables_of(runs), "figures": figures_of(runs), "methods": METHODS, "data sets": load_registry()}
     for kind, listed in names.items():
         click.echo(f"{kind}: {', '.join(listed)}")
-
-
-@cli.command(hidden=True)
-@EXPERIMENT
-@PROFILE
-def prepare(experiment: str, profile: str) -> None:
-    """Fetch an experiment's data, prepare its corpus as a run would, and print the corpus's statistics as JSON.
-
-    Of translation they have the BLEU of the test set's references when these are tokenised and joined again.
-    """
-    from headdiv.companion.experiments.profiles import Runs
-    from headdiv.companion.tasks import TASKS
-
-    config = Runs(profile).planned(experiment)[0]
-    task, data = TASKS[config.kind], config.data
-    corpus = task.load(data)
-    scores = {name: score["value"] for name, score in task.reference_scores(data, corpus).items()}
-    statistics = corpus.statistics | {"test": corpus.statistics["test"] | scores}
-    click.echo(json.dumps(statistics, indent=1, ensure_ascii=False))
 
 
 @cli.command(hidden=True)

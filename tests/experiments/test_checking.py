@@ -10,7 +10,7 @@ from conftest import EXPERIMENT
 
 from headdiv.companion import paths
 from headdiv.companion.command_line import cli
-from headdiv.companion.experiments.checking import doubts, failures, of_other_content, rescore
+from headdiv.companion.experiments.checking import failures, of_other_content, rescore
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import record, with_results
@@ -161,7 +161,7 @@ def test_the_command_shows_scores_that_differ_and_keeps_todays_where_asked(path,
     assert read_json(path) == right
 
 
-# ---- runs that have learnt nothing, and doubtful scores
+# ---- runs that have learnt nothing
 
 
 def change(variant, first, last, nll, unigram):
@@ -213,15 +213,3 @@ def test_experiments_that_have_not_run_are_left_out(finished):
 
 def test_nothing_stored_is_an_error(project):
     assert "no stored results" in refusal("check")
-
-
-def test_doubtful_scores_are_named(path):
-    metrics = read_json(path)
-    metrics["scores"]["length_ratio"]["value"] = 1.117
-    metrics["scores"]["unknown_share"]["value"] = 6.0
-    metrics["scores"]["bleu_references"] |= {"value": 92.96, "signature": "of the references: (l’enfant)"}
-    write_json(path, metrics)
-    length, references, unknown = doubts("tiny")
-    assert references == f"{EXPERIMENT}: BLEU 92.96, of the references: (l’enfant)"
-    assert "baseline (seed 1) 1.12" in length
-    assert "<unk>" in unknown

@@ -47,9 +47,6 @@ from headdiv.core.errors import ConfigError, DataError, HeaddivError
 from headdiv.core.files import in_lines, read_json, write_text
 from headdiv.core.settings import check
 
-RATIOS = 0.9, 1.1  # of the lengths of outputs and references, within which scores are taken as they are …
-UNKNOWN = 1.0  # … and of unknown words, %
-
 
 def check_profile(profile: str, with_scores: bool = True, write: bool = False) -> Iterator[str]:
     """Check a profile's stored runs; what is worth knowing, a sentence each.
@@ -71,7 +68,6 @@ def check_profile(profile: str, with_scores: bool = True, write: bool = False) -
             yield f"{run.name}: {score} is stored as {stored:.4f}, and {now:.4f} today"
         if write:
             run.write()
-    yield from (f"read with care: {sentence}" for sentence in doubts(profile))
     if wrong := failures(profile):
         raise HeaddivError("\n".join(wrong))
     if others and not write:
@@ -134,38 +130,13 @@ def of_other_content(profile: str) -> list[str]:
     return sentences
 
 
-# ---- learning and doubtful scores
+# ---- learning
 
 
 def failures(profile: str) -> list[str]:
     """One sentence for each stored run of a profile that diverged or learnt nothing (`RunResult.failures`)."""
     runs = (run for runs in with_results(profile).values() for run in runs)
     return [f"{run.name}: {sentence}" for run in runs for sentence in run.failures()]
-
-
-def doubts(profile: str) -> list[str]:
-    """A sentence for each reason why scores of texts of a profile's runs must be read with care, by experiment.
-
-    Outputs whose length is beyond `RATIOS` of the references' (without BLEU's brevity penalty more words would match),
-    and those of which more than `UNKNOWN` % are unknown words, which match nothing; and references that do not come
-    back when they are tokenised and joined again, as outputs are.
-    """
-    sentences, (low, high) = [], RATIOS
-    for experiment, runs in with_results(profile).items():
-        ratios = [(run, ratio) for run in runs if (ratio := run.value("length_ratio")) is not None]
-        far = [f"{run.variant} (seed {run.seed}) {ratio:.2f}" for run, ratio in ratios if not low <= ratio <= high]
-        if far:
-            far_ones = ", ".join(far)
-            sentences.append(f"{experiment}: outputs over references in length, beyond {low} to {high}: {far_ones}")
-        joined = [score for run in runs if (score := run.scores.get("bleu_references")) and score.value < 100]
-        sentences += dict.fromkeys(f"{experiment}: BLEU {score.value:.2f}, {score.signature}" for score in joined)
-        shares = [share for run in runs if (share := run.value("unknown_share")) is not None and share > UNKNOWN]
-        if shares:
-            sentences.append(
-                f"{experiment}: more than {UNKNOWN:g} % of the outputs' words are <unk> in {len(shares)} of "
-                f"{len(runs)} runs, {min(shares):.1f} to {max(shares):.1f} %"
-            )
-    return sentences
 
 
 # ---- what stored outputs score today

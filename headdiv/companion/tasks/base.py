@@ -245,10 +245,6 @@ class Task(ABC):
         scores = self.scores(run)
         return {name: scores[name] for name in (self.test_score_name, *self.also_compared)}
 
-    def reference_scores(self, data: Any, corpus: Any) -> dict[str, Score]:
-        """Scores of the test set's references themselves, which bound what the outputs' can be."""
-        return {}
-
     def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
         """The scores that outputs, as `outputs_file` has them, and references decide; none where these are no texts.
 

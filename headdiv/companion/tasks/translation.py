@@ -210,11 +210,6 @@ class Translation(Seq2Seq):
             runs[name] = replace(run, folder=folder, corpus=replace(run.corpus, test=test))
         return runs
 
-    def reference_scores(self, data: TranslationData, corpus: Corpus) -> dict[str, Score]:
-        """BLEU of the references, taken apart into words and joined again; below 100 a warning names such words."""
-        rules = tuple(data.word_rules.items())
-        return {"bleu_references": _references_joined(tuple(text for _, text in corpus.test.text), data.target, rules)}
-
     def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
         """The same for translations from anywhere, with ``<unk>`` for unknown words.
 
@@ -227,9 +222,9 @@ class Translation(Seq2Seq):
         joined += "; references that were tokenised, joined by Moses rules" if data.tokenized else ""
         scores["bleu"]["signature"] += joined
         scores["chrf"]["signature"] += joined
-        scores |= self.reference_scores(data, run.corpus)
-        scores["bleu"]["signature"] += f"; references joined again: {scores['bleu_references']['value']:.2f}"
         rules = data.word_rules
+        scores["bleu_references"] = _references_joined(tuple(references), data.target, tuple(rules.items()))
+        scores["bleu"]["signature"] += f"; references joined again: {scores['bleu_references']['value']:.2f}"
         if not tokens:  # case is folded before words are found, since translations have none that the rules could go by
             rules |= {"fold_late": False}
         expected = [tokenize(line, data.target, **rules) for line in bleu.scored_references(references)]
@@ -243,6 +238,7 @@ class Translation(Seq2Seq):
 
 @lru_cache  # all runs of an experiment have one test set
 def _references_joined(references: tuple[str, ...], language: str, rules: tuple[tuple[str, Any], ...]) -> Score:
+    """BLEU of the references, taken apart into words and joined again; below 100 a warning names such words."""
     options = dict(rules)
     words = (tokenize(line, language, **options) for line in references)
     joined = [detokenize(line, language, tokenizer=options["tokenizer"]) for line in words]
