@@ -3,8 +3,6 @@
 headdiv.plots.head_map(heads.to_frame(batches), "entropy")
 headdiv.plots.similarity_map(records, "encoder 2")
 headdiv.plots.attention_map(records[0], head=3, tokens=words)
-headdiv.plots.head_bars(heads.leave_one_out(metric))
-headdiv.plots.pruning_curve(heads.pruning_curve(metric, order))
 
 Needs the extra `plots`: matplotlib, which is imported with the first picture, and pandas for tables.
 """
@@ -18,8 +16,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from headdiv.analysis.heads import Pruned
-from headdiv.analysis.masking import HeadChange
 from headdiv.analysis.similarity import Observed, compare_heads
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.nn.records import HeadRecord
@@ -40,9 +36,7 @@ __all__ = [
     "draw_map",
     "draw_maps",
     "draw_pairs",
-    "head_bars",
     "head_map",
-    "pruning_curve",
     "similarity_map",
     "write_numbers",
 ]
@@ -150,45 +144,6 @@ def attention_map(
     ax.tick_params(axis="x", rotation=90)
     ax.set(xlabel="key", ylabel="query", aspect="equal")
     ax.figure.colorbar(image, ax=ax, label="attention weight")
-    return ax
-
-
-def head_bars(changes: Iterable[HeadChange], most: int = 20, label: str | None = None, ax: Axes | None = None) -> Axes:
-    """What heads matter: a bar for each, the longest at the top; NaN comes last.
-
-    Args:
-        changes: of `ModelHeads.importance` or `leave_one_out`.
-        most: bars.
-        label: of the horizontal axis.
-        ax: to draw into.
-    """
-    shown = sorted(changes, key=lambda each: (math.isnan(each.change), -each.change))[:most]
-    ax = _axes(ax, 5, 0.24 * len(shown) + 1)
-    ax.barh([f"{each.place}, head {each.head}" for each in shown], [each.change for each in shown], color="#0173b2")
-    ax.invert_yaxis()
-    ax.axvline(0, color="0.2", lw=0.8)
-    ax.set_xlabel(label or "change when the head is masked")
-    return ax
-
-
-def pruning_curve(
-    points: Sequence[Pruned] | Mapping[str, Sequence[Pruned]], label: str = "metric", ax: Axes | None = None
-) -> Axes:
-    """A metric against the number of heads that are kept.
-
-    Args:
-        points: of `ModelHeads.pruning_curve`; or several curves by name.
-        label: of the metric.
-        ax: to draw into.
-    """
-    ax = _axes(ax, 5, 3.4)
-    for name, curve in (points if isinstance(points, Mapping) else {None: points}).items():
-        ax.plot([point.kept for point in curve], [point.value for point in curve], marker="o", ms=4, label=name)
-    ax.set(xlabel="heads kept", ylabel=label)
-    if not ax.xaxis_inverted():
-        ax.invert_xaxis()
-    if isinstance(points, Mapping):
-        ax.legend(frameon=False)
     return ax
 
 

@@ -106,36 +106,16 @@ def test_records_without_weights_are_refused(model):
             draw(records[0])
 
 
-def test_bars_are_of_the_heads_that_matter_most():
-    changes = [HeadChange("encoder 1", head, change) for head, change in enumerate((0.1, -0.2, 0.3), 1)]
-    ax = plots.head_bars(changes, most=2, label="nats")
-    assert [bar.get_width() for bar in ax.patches] == [0.3, 0.1]
-    assert texts(ax.yaxis) == ["encoder 1, head 3", "encoder 1, head 1"]
-    assert ax.get_xlabel() == "nats"
-    assert ax.yaxis_inverted()
-
-
-def test_what_is_no_number_has_no_colour_and_comes_last():
+def test_what_is_no_number_has_no_colour_and_ranks_last():
     """The similarity of a module's only head with others; the importance of a head without which the loss is NaN."""
     index = pd.MultiIndex.from_tuples([("encoder 1", 1), ("encoder 2", 1)], names=["module", "head"])
     ax = plots.head_map(pd.Series([math.nan, math.nan], index, name="cosine"))
     assert not ax.texts
     changes = [HeadChange("encoder 1", head, change) for head, change in enumerate((0.2, math.nan, 0.1, 0.3), 1)]
     assert [head for _, head in headdiv.pretrained.least_important_first(changes)] == [3, 1, 4, 2]
-    assert [bar.get_width() for bar in plots.head_bars(changes, most=3).patches] == [0.3, 0.2, 0.1]
-
-
-def test_pruning_curves_go_from_all_heads_to_none():
-    points = [headdiv.analysis.heads.Pruned(kept, value) for kept, value in ((4, 1.0), (2, 1.5), (0, 3.0))]
-    ax = plots.pruning_curve(points)
-    assert [list(line.get_xdata()) for line in ax.lines] == [[4, 2, 0]]
-    assert ax.xaxis_inverted()
-    plots.pruning_curve({"one": points, "two": points[:2]}, "loss", ax)
-    assert ax.xaxis_inverted()
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "two"]
 
 
 def test_without_matplotlib_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ConfigError, match=r"pip install 'headdiv\[plots\]'"):
-        plots.pruning_curve([])
+        plots.similarity_map(np.eye(2))

@@ -20,7 +20,6 @@ from headdiv.companion.report.explorer_view import (
     available_runs,
     components,
     masking,
-    nearest_first,
     similarity,
     view_of,
 )
@@ -94,13 +93,6 @@ def test_similarity_is_the_mean_over_words(run):
 def test_a_text_without_words_has_no_similarity(run):
     with pytest.raises(DataError, match="encoder 1: no words that heads could be compared on"):
         similarity(View(run, "", "", "encoder 1", 1))
-
-
-def test_heads_that_are_most_alike_are_neighbours():
-    """Average linkage by hand: 1 with 3 at 0.1, 2 with 4 at 0.2, then both pairs, 1 and 2 nearest of them."""
-    alike = np.array([[1, 0.5, 0.9, 0.3], [0.5, 1, 0.2, 0.8], [0.9, 0.2, 1, 0.4], [0.3, 0.8, 0.4, 1]])
-    order = nearest_first(alike)
-    assert order in ([2, 0, 1, 3], [3, 1, 0, 2])
 
 
 # ---- masking

@@ -14,7 +14,7 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.patches import Rectangle
 
-from headdiv.companion.report.explorer_view import MEASURES, View, components, masking, nearest_first, similarity
+from headdiv.companion.report.explorer_view import MEASURES, View, components, masking, similarity
 from headdiv.companion.report.formats import plural, shortened
 from headdiv.companion.report.groups import KIND_LABELS
 from headdiv.companion.report.plotting import ORANGE, SMALL, STYLE
@@ -80,17 +80,16 @@ def draw_attention(part: SubFigure, view: View) -> None:
 
 
 def draw_likeness(part: SubFigure, view: View, measure: str = "cosine") -> None:
-    """How alike the module's heads are on the text; those that are most alike are neighbours, the view's stands out."""
+    """How alike the module's heads are on the text; the view's stands out."""
     alike, scale = similarity(view, measure), MEASURES[measure]
     H = len(alike)
     if H < 2:
         raise DataError(f"{_module(view)} has a single head; similarity is between two or more.")
-    order, ax = nearest_first(alike), part.subplots()
-    _draw_matrix(part, ax, alike[np.ix_(order, order)], scale.label, low=scale.low, numbers=True)
+    row, ax = view.head - 1, part.subplots()
+    _draw_matrix(part, ax, alike, scale.label, low=scale.low, numbers=True)
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_ticks(range(H), [head + 1 for head in order], fontsize=TINY)
+        axis.set_ticks(range(H), range(1, H + 1), fontsize=TINY)
         axis.set_label_text("head", fontsize=TINY)
-    row = order.index(view.head - 1)
     for label in (ax.get_xticklabels()[row], ax.get_yticklabels()[row]):
         label.set(color=ORANGE, fontweight="bold")
     ax.add_patch(Rectangle((-0.5, row - 0.5), H, 1, fill=False, ec=ORANGE, lw=1.5))

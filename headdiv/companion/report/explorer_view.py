@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import torch
-from scipy.cluster import hierarchy
-from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
@@ -153,17 +151,6 @@ def similarity(view: View, measure: str = "cosine") -> np.ndarray:
         raise DataError(f"{view.place}: no words that heads could be compared on")
     values = getattr(compared, measure).numpy()
     return 1 - values if measure == "js" else values
-
-
-def nearest_first(similarity: np.ndarray) -> list[int]:
-    """An order of heads in which those that are most alike are neighbours: (H, H) -> H numbers from 0.
-
-    That of the leaves of a tree of average linkage with the distance 1 − similarity, as near as the tree allows.
-    """
-    distances = 1 - (similarity + similarity.T) / 2
-    np.fill_diagonal(distances, 0)  # of a head that never changes it is not
-    tree = hierarchy.linkage(squareform(np.maximum(distances, 0)), "average", optimal_ordering=True)
-    return hierarchy.leaves_list(tree).tolist()
 
 
 # ---- what a head is for
