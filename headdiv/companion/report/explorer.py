@@ -147,7 +147,9 @@ def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure:
         widget.observe(draw, "value")
     column = [run, beside, example, typed, second, place, similar, notes, style]
     left = widgets.VBox(column, layout=widgets.Layout(width="260px", min_width="260px"))
-    display(widgets.HBox([left, widgets.VBox([heads, panels])]))
+    right = widgets.VBox([heads, panels], layout=widgets.Layout(flex="1 1 300px", min_width="0"))
+    # Where there is no room beside the controls, as on a telephone, the panels stand below them.
+    display(widgets.HBox([left, right], layout=widgets.Layout(flex_flow="row wrap")))
     draw()
 
 
