@@ -4,13 +4,11 @@ import copy
 
 import pytest
 import torch
-from conftest import Project
 from safetensors.torch import load_file
 from small_runs import interrupt
-from torch.nn import functional as F
 
-from headdiv.companion.experiments import evaluation, running
-from headdiv.companion.experiments.evaluation import evaluate, fit_temperature
+from headdiv.companion.experiments import running
+from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.results import record
 from headdiv.companion.experiments.run_result import read_outputs
 from headdiv.companion.experiments.running import averaged_run, best_run, load_run, run_folder, train
@@ -156,7 +154,7 @@ def test_it_stops_and_the_best_epoch_is_evaluated(finished, run, monkeypatch):
     assert metrics["scores"]["validation_nll"]["value"] == 5.0
     assert "epoch 2" in metrics["scores"]["training_loss"]["signature"]
     assert metrics["heads"] == expected["heads"]
-    for name in ("bleu", "chrf", "bleu_best", "training_nll_evaluated"):
+    for name in ("bleu", "chrf", "bleu_best"):
         assert metrics["scores"][name]["value"] == expected["scores"][name]["value"]
     assert metrics["more_outputs"] == {}
 
@@ -170,49 +168,3 @@ def test_a_method_does_not_act_after_the_last_epoch_and_schedules_are_those_of_a
     train(project.config(train=PATIENT))
     assert ends == [(1, 9), (2, 9), (3, 9)]
     assert steps == {45}  # 5 an epoch
-
-
-# ---- fit and calibration
-
-
-@pytest.fixture(scope="module")
-def confident(home):
-    """A run whose logits are three times too large."""
-    run = train(Project(home).config(model={"dropout": 0.0}, train={"epochs": 20}))
-    before = fit_temperature(run)
-    with torch.no_grad():
-        run.model.output_embedding.weight *= 3
-    return run, before
-
-
-def literal_nll(run, split, count, temperature=1.0):
-    """One sentence at a time, the softmax in float64."""
-    task, total, words = TASKS["translation"], 0.0, 0
-    with torch.no_grad():
-        for number in range(count):
-            batch = task.pack(split, [number])
-            logits = run.model(batch).double() @ run.model.output_weight.double().T / temperature
-            total += F.cross_entropy(logits, batch.target_out, reduction="sum").item()
-            words += len(logits)
-    return total / words
-
-
-def test_one_temperature_takes_back_what_certainty_alone_does_wrong(confident):
-    run, (before, expected) = confident
-    run.record["curve"][-1]["validation_nll"] = literal_nll(run, run.corpus.valid, 8)
-    temperature, nll = fit_temperature(run)
-    assert fit_temperature(run) == (temperature, nll)
-    assert temperature == pytest.approx(3 * before, rel=3e-3)
-    assert nll == pytest.approx(expected, rel=1e-5)
-    assert nll == pytest.approx(literal_nll(run, run.corpus.valid, 8, temperature), rel=1e-5)
-    grid = [literal_nll(run, run.corpus.valid, 8, temperature * factor) for factor in (0.8, 0.95, 1.05, 1.25)]
-    assert nll < min(grid)
-    assert nll < literal_nll(run, run.corpus.valid, 8)
-
-
-def test_the_training_text_is_measured_without_dropout_on_as_many_pairs_as_validation_has(confident):
-    run, _ = confident
-    found = evaluation.loss_scores(run)["training_nll_evaluated"]
-    assert found["value"] == pytest.approx(literal_nll(run, run.corpus.train, 8), rel=1e-5)
-    assert found["signature"].endswith("the first 8 of 60 training pairs")
-    assert found["unit"] == "nats/token"

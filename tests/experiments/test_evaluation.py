@@ -5,7 +5,9 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from conftest import EXPERIMENT
+from torch.nn import functional
 
 import headdiv
 from headdiv.companion import paths
@@ -14,6 +16,7 @@ from headdiv.companion.experiments.results import record, score_table
 from headdiv.companion.experiments.run_result import FORMAT, metrics_path, read_outputs
 from headdiv.companion.experiments.running import train
 from headdiv.companion.tasks import TASKS
+from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.bleu import paired_bootstrap
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.files import canonical_json, read_json
@@ -22,9 +25,23 @@ from headdiv.methods import check_method
 TRANSLATION = TASKS["translation"]
 SCORES = (
     "training_loss validation_accuracy validation_nll unigram_nll bleu chrf length_ratio brevity_penalty "
-    "unknown_words unknown_share bleu_references bleu_tokens training_nll_evaluated validation_nll_calibrated "
-    "temperature validation_nll_best best_epoch bleu_best chrf_best"
+    "unknown_words unknown_share bleu_references bleu_tokens "
+    "validation_nll_best best_epoch bleu_best chrf_best"
 )
+
+
+def test_the_validation_loss_is_that_of_one_sentence_at_a_time_without_dropout(run):
+    """The softmax in float64, the mean over words."""
+    total, words = 0.0, 0
+    model, split = run.model.eval(), run.corpus.valid
+    with torch.no_grad():
+        for number in range(len(split.pairs)):
+            batch = TRANSLATION.pack(split, [number])
+            logits = model(batch).double() @ model.output_weight.double().T
+            total += functional.cross_entropy(logits, batch.target_out, reduction="sum").item()
+            words += len(logits)
+    model.train()
+    assert held_out_loss(run, "valid")["nll"] == pytest.approx(total / words, rel=1e-5)
 
 
 def test_metrics_hold_everything_that_is_reported_and_are_recorded_in_their_place(run, finished):
@@ -44,10 +61,10 @@ def test_metrics_hold_everything_that_is_reported_and_are_recorded_in_their_plac
     assert scores["unigram_nll"]["value"] == metrics["data"]["valid"]["unigram_nll"]
     assert scores["unigram_nll"]["unit"] == scores["validation_nll"]["unit"] == "nats/token"
     assert read_json(paths.home() / metrics["outputs"])["test"] == TRANSLATION.outputs(run)
-    for name, score in scores.items():
+    for score in scores.values():
         assert set(score) == {"value", "unit", "signature"}
         assert math.isfinite(score["value"])
-        assert bool(score["unit"]) == (name != "temperature")
+        assert score["unit"]
         assert score["signature"]
     assert scores["bleu"]["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert scores["chrf"]["signature"].startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0|space:no|version:")

@@ -12,7 +12,7 @@ from surroundings import as_rank
 
 from headdiv.companion.models.batching import BEGIN, END
 from headdiv.companion.tasks import TASKS, lm, qa, seq2seq
-from headdiv.companion.tasks.base import Run, evaluation_loss, held_out_loss, observed_heads
+from headdiv.companion.tasks.base import Run, held_out_loss, observed_heads
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import read_json
 from headdiv.methods import check_method
@@ -107,9 +107,7 @@ def test_a_share_of_the_training_examples_is_the_first_ones_and_windows_have_non
         return
     every = task.scored(run.corpus.train).tolist()
     assert numbers_of(stream_of(task, run, train={"share": 0.25}).epoch(0)) == every[: math.ceil(len(every) / 4)]
-    sample, what = task.training_sample(run.corpus, small_config(run.config.kind, train={"share": 0.001}))
-    assert numbers_of(sample) == every[:1]
-    assert what.startswith("the first 1 of 1 training")
+    assert numbers_of(stream_of(task, run, train={"share": 0.001}).epoch(0)) == every[:1]
 
 
 @pytest.mark.parametrize("before", [5, "all"])
@@ -229,17 +227,6 @@ def test_ranks_share_what_is_held_out_which_no_setting_of_training_changes(task,
     if run.config.kind in PAIRS:
         numbers = sorted(number for batch in alone for number in batch[0])
         assert numbers == task.scored(run.corpus.test).tolist()
-
-
-def test_the_training_sample_is_as_large_as_the_validation_split(task, run):
-    def count(batches):
-        return sum(len(examples_of(run, batch)) if run.config.kind in PAIRS else 1 for batch in batches)
-
-    sample, what = task.training_sample(run.corpus, run.config)
-    batches = list(sample)
-    assert count(batches) == count(task.held_out(run.corpus, "valid", run.config))
-    assert what.startswith("the first ")
-    assert math.isfinite(evaluation_loss(run, batches)["nll"])
 
 
 def test_the_loss_of_a_split_is_a_mean_over_the_predictions_of_all_ranks(task, run, monkeypatch):

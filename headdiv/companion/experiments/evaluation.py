@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -20,7 +19,6 @@ from headdiv.companion.tasks.base import (
     BEST,
     Run,
     Score,
-    evaluation_loss,
     held_out_loss,
     observed_heads,
     score,
@@ -29,8 +27,6 @@ from headdiv.companion.tasks.base import (
 from headdiv.core.files import read_json
 from headdiv.methods.base import ValidationSplit
 from headdiv.methods.registry import make_method
-
-TEMPERATURES = (0.2, 5.0)  # between these one is looked for
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +38,7 @@ def evaluate(run: Run) -> dict[str, Any]:
     same search costs nothing, those of the best epoch's parameters in a folder of their own.
     """
     record, config, task, last = run.record, run.config, run.task, run.point
-    scores = task.scores(run) | loss_scores(run)
+    scores = task.scores(run)
     others = task.further_tests(run)
     for name, other in others.items():
         scores |= named(task.compared_scores(other), name, name)
@@ -83,43 +79,6 @@ def evaluate(run: Run) -> dict[str, Any]:
     for sentence in result.failures():
         log.warning("%s: %s", result.name, sentence)
     return metrics | ({"failures": result.failures()} if result.failures() else {})
-
-
-def loss_scores(run: Run) -> dict[str, Score]:
-    """How well the training text is fitted, and the validation loss when one temperature has been chosen for it.
-
-    Both are of the run's model in evaluation mode. With the validation loss they tell apart whether a model underfits,
-    overfits, or is wrong about its certainty alone (Guo et al. 2017, "On Calibration of Modern Neural Networks").
-    """
-    task, (low, high) = run.task, TEMPERATURES
-    plainly = "without label smoothing and dropout"
-    batches, what = task.training_sample(run.corpus, run.config)
-    temperature, calibrated = fit_temperature(run)
-    how = "logits divided by one temperature, which is fitted on the validation split itself"
-    return {
-        "training_nll_evaluated": score(evaluation_loss(run, batches)["nll"], task.unit, f"{plainly}, of {what}"),
-        "validation_nll_calibrated": score(calibrated, task.unit, f"{plainly}; {how}"),
-        "temperature": score(temperature, "", f"{how}, by the lowest loss, between {low:g} and {high:g}"),
-    }
-
-
-def fit_temperature(run: Run) -> tuple[float, float]:
-    """The temperature that the logits are divided by for the lowest validation loss, and this loss.
-
-    By Brent's method on its logarithm, to 0.1 %, within `TEMPERATURES`; the loss is convex in its inverse.
-    """
-    task, fitted = run.task, {1.0: run.point["validation_nll"]}
-
-    from scipy.optimize import minimize_scalar  # here, since importing it takes a noticeable time
-
-    def loss(logarithm: float) -> float:
-        temperature, batches = math.exp(logarithm), task.held_out(run.corpus, "valid", run.config)
-        fitted[temperature] = evaluation_loss(run, batches, temperature)["nll"]
-        return fitted[temperature]
-
-    bounds = [math.log(bound) for bound in TEMPERATURES]
-    minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-3})
-    return min(fitted.items(), key=lambda pair: pair[1])
 
 
 def best_scores(run: Run, best: Run, scores: Mapping[str, Score]) -> dict[str, Score]:

@@ -16,7 +16,7 @@ To add a task, write one file with a class after `Task` here, and enter it in ``
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -67,9 +67,10 @@ VALIDATION_LOSS = Panel("validation_nll", "validation loss", unit=None, unigram=
 LOSS_LABELS = {
     "training_nll": "Training loss without smoothing",
     "validation_nll": "Validation loss",
+    "unigram_nll": "Loss of frequencies alone",
+    # The last two are scores of stored runs alone, which no new run has.
     "training_nll_evaluated": "Training loss in evaluation mode",
     "validation_nll_calibrated": "Validation loss after a temperature is fitted",
-    "unigram_nll": "Loss of frequencies alone",
 }
 
 
@@ -204,12 +205,8 @@ class Task(ABC):
         """Batches of the split "valid" or "test", each example once; with several ranks, this one's share."""
 
     @abstractmethod
-    def training_sample(self, corpus: Any, config: RunConfig) -> tuple[Iterator[Any], str]:
-        """Batches of a fixed part of the training text, as large as the validation split; and what it is in words."""
-
-    @abstractmethod
     def loss(self, model: Callable[[Any], Tensor], weight: Tensor, batch: Any, smoothing: float = 0.0) -> Losses:
-        """Loss and accuracy of the model on a batch; ``weight`` is its output weight, divided by the temperature."""
+        """Loss and accuracy of the model on a batch; ``weight`` is its output weight."""
 
     def epoch_scores(
         self, model: nn.Module, corpus: Any, config: RunConfig, device: torch.device | str
@@ -347,19 +344,13 @@ def observed_heads(run: Run, weights: bool = True) -> Iterator[Observed]:
         yield Observed(records, task.special_tokens(batch), task.words(batch))
 
 
+@torch.no_grad()
 def held_out_loss(run: Run, split: str) -> dict[str, float]:
     """Loss in nats for each prediction and accuracy in percent on a split, nothing dropped out."""
-    return evaluation_loss(run, run.task.held_out(run.corpus, split, run.config))
-
-
-@torch.no_grad()
-def evaluation_loss(run: Run, batches: Iterable[Any], temperature: float = 1.0) -> dict[str, float]:
-    """The same for any batches; logits are divided by ``temperature``."""
-    model = run.model.eval()
+    task, model = run.task, run.model.eval()
     nll = correct = count = 0.0
-    weight = model.output_weight if temperature == 1 else model.output_weight / temperature
-    for batch in batches:
-        losses = run.task.loss(model, weight, batch.to(run.device))
+    for batch in task.held_out(run.corpus, split, run.config):
+        losses = task.loss(model, model.output_weight, batch.to(run.device))
         nll, correct, count = nll + losses.nll.item(), correct + losses.correct.item(), count + losses.count
     nll, correct, count = distributed.total_numbers(nll, correct, count)
     return {"nll": nll / count, "accuracy": 100 * correct / count}

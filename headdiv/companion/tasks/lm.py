@@ -181,14 +181,6 @@ class StreamTask(Task):
         for start in starts[distributed.rank() :: distributed.world()]:
             yield self.pack(windows[start : start + size], corpus, data)
 
-    def training_sample(self, corpus: Any, config: RunConfig) -> tuple[Iterator[Windows], str]:
-        windows, batches = self._sizes(config)
-        count = min(len(self.windows(corpus, "valid")), windows * batches * config.train.epochs)
-        size, stream = max(1, EVALUATION_TOKENS // config.data.context), self.stream(corpus, config)
-        parts = (stream.next(min(size, count - start)) for start in range(0, count, size))
-        what = f"the first {count:,} windows that this run was trained on"
-        return (self.pack(windows, corpus, config.data) for windows in parts), what
-
     def loss(
         self, model: Callable[[Windows], Tensor], weight: Tensor, batch: Windows, smoothing: float = 0.0
     ) -> Losses:

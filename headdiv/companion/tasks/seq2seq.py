@@ -84,12 +84,6 @@ class PairTask(Task):
         for numbers in batches[distributed.rank() :: distributed.world()]:
             yield self.pack(data, numbers)
 
-    def training_sample(self, corpus: Any, config: RunConfig) -> tuple[Iterator[Batch], str]:
-        every = self.learnt(corpus.train, config)
-        sample = every[: len(self.scored(corpus.valid))]
-        batches = (self.pack(corpus.train, numbers) for numbers in self._in_order(corpus.train, sample))
-        return batches, f"the first {len(sample):,} of {len(every):,} training {self.example_noun}"
-
     def _in_order(self, split: Any, numbers: np.ndarray) -> list[list[int]]:
         """Batches without training, as numbers of examples."""
         sizes = split.pairs.sizes(*self.budget)[numbers]
