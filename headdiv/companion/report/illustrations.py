@@ -5,9 +5,7 @@ from __future__ import annotations
 import matplotlib
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch, Polygon, Rectangle
 
 from headdiv.companion.report.heads import skew_share
 from headdiv.companion.report.plotting import BLUE, GREEN, MEDIUM, ORANGE, SMALL, STYLE, new_figure
@@ -64,91 +62,6 @@ def deacon_geometry(xi: float = 0.8, delta_p: float = 0.2) -> Figure:
         ax.set_title(title)
     axes[0][0].set_ylabel("across G")
     return figure
-
-
-HEADS = ("#56b4e9", ORANGE, GREEN, "#cc79a7")  # of Okabe and Ito's palette: light enough for black text
-COMPONENTS = ("0.6", "0.72", "0.83", "0.92")
-Cell = tuple[str, str, str]  # colours of its upper left and lower right half, text
-
-
-@matplotlib.rc_context(STYLE)
-def deacon_rows(n: int = 2, d_k: int = 3, h: int = 4, d: int = 5) -> Figure:
-    """How each architecture forms the rows of its PCA layer: the paper's Figures 1 to 5 as coloured grids.
-
-    Colour: the head; a cell of two colours is a product of two heads. In a cell: token · element; darker greys are
-    earlier components. The non-linear architecture is drawn with three components.
-    """
-    tokens, elements = range(n), range(d_k)
-    M = [[(HEADS[k], HEADS[k], f"{i + 1}·{j + 1}") for k in range(h) for j in elements] for i in tokens]
-    M_r = [[M[i][k * d_k + j] for k in range(h)] for i in tokens for j in elements]
-    S = [[(HEADS[k], HEADS[k], f"{i + 1}") for k in range(h)] for i in tokens]
-    powers = [(k, k) for k in range(h)] + [(a, b) for a in range(h) for b in range(a + 1, h)]
-    C = [[*row, *((HEADS[a], HEADS[b], "x²" if a == b else "") for a, b in powers)] for row in M_r]
-
-    def components(texts: list[str], m: int) -> list[list[Cell]]:
-        return [[(COMPONENTS[c], COMPONENTS[c], text) for c in range(m)] for text in texts]
-
-    def side_by_side(m: int) -> list[list[Cell]]:
-        return [
-            [(COMPONENTS[c], COMPONENTS[c], f"{i + 1}·{j + 1}") for c in range(m) for j in elements] for i in tokens
-        ]
-
-    def weights(rows: int, columns: int) -> list[list[Cell]]:
-        return [[("white", "white", "")] * columns] * rows
-
-    by_row, w_o, out = [row[0][2] for row in M_r], "$W^O$", [("=", ""), ("$Z_{out}$", weights(n, d))]
-    few = 3
-    strips = {
-        "Direct (Figures 1 and 2): a row is the same element of every head": [
-            ("$M$", M), ("→", "rows"), ("$M_r$", M_r), ("×", ""), ("$w$", weights(h, h)), ("=", ""),
-            ("$y$", components(by_row, h)), ("→", "back"), ("$M$", side_by_side(h)), ("×", ""),
-            (w_o, weights(h * d_k, d)), *out,
-        ],
-        "Average (Figure 3): a row is every head's mean over its elements": [
-            ("$M$", M), ("→", "means"), ("$S$", S), ("×", ""), ("$w$", weights(h, h)), ("=", ""),
-            ("$y$", components([f"{i + 1}" for i in tokens], h)), ("×", ""), (w_o, weights(h, d)), *out,
-        ],
-        f"Non-linear (Figures 4 and 5): with squares and products of heads; {few} of {len(C[0])} components": [
-            ("$M_r$", M_r), ("→", "products"), ("$C$", C), ("×", ""), ("$w$", weights(len(C[0]), few)), ("=", ""),
-            ("$y$", components(by_row, few)), ("→", "back"), ("$C_r$", side_by_side(few)), ("×", ""),
-            (w_o, weights(few * d_k, d)), *out,
-        ],
-    }  # fmt: skip
-    heights = [max(len(cells) for _, cells in parts if isinstance(cells, list)) + 3 for parts in strips.values()]
-    figure, axes = new_figure(11, 0.2 * sum(heights), len(strips), 1, height_ratios=heights)
-    for (ax,), (title, parts), height in zip(axes, strips.items(), heights, strict=True):
-        x = 0.0
-        for name, cells in parts:
-            if isinstance(cells, str):  # a sign between two grids
-                ax.text(x + 1.5, 0, name, ha="center", va="center", fontsize=MEDIUM)
-                ax.text(x + 1.5, 1, cells, ha="center", va="center", fontsize=SMALL - 1)
-            else:
-                _draw_cells(ax, x, name, cells)
-            x += 3 if isinstance(cells, str) else len(cells[0])
-        ax.set(xlim=(-0.2, 64.2), ylim=(height / 2, -height / 2), aspect="equal", anchor="W")
-        ax.set_title(title, loc="left")
-        ax.set_axis_off()
-    figure.legend(
-        handles=[Patch(color=colour, label=f"head {k + 1}") for k, colour in enumerate(HEADS)],
-        loc="outside lower left", ncols=h, frameon=False, fontsize=SMALL,
-    )  # fmt: skip
-    return figure
-
-
-def _draw_cells(ax: Axes, x: float, name: str, cells: list[list[Cell]]) -> None:
-    """A grid from ``x`` on, half above and half below 0, with its name and its size below."""
-    top = -len(cells) / 2
-    for y, row in enumerate(cells):
-        for at, (upper, lower, text) in enumerate(row):
-            left, up = x + at, top + y
-            ax.add_patch(Rectangle((left, up), 1, 1, fc=upper, ec="white", lw=0.8))
-            if lower != upper:
-                ax.add_patch(Polygon([(left + 1, up), (left + 1, up + 1), (left, up + 1)], fc=lower, lw=0))
-            if upper == "white":
-                ax.add_patch(Rectangle((left, up), 1, 1, fc="none", ec="0.75", lw=0.6))
-            ax.text(left + 0.5, up + 0.52, text, ha="center", va="center", fontsize=6)
-    ax.text(x + len(cells[0]) / 2, -top + 0.9, f"{name}, {len(cells)} × {len(cells[0])}", ha="center", va="center",
-            fontsize=SMALL)  # fmt: skip
 
 
 MIXTURES = {  # of two heads, beside the identity

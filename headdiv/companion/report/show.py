@@ -25,19 +25,21 @@ from headdiv.core.settings import nearest
 
 T = TypeVar("T")
 
-DIAGRAMS = Path(__file__).parent / "diagrams"  # <paper>.svg
+DIAGRAMS = Path(__file__).parent / "diagrams"
 
 
-def show_diagram(paper: str) -> SVG:
-    """The paper's idea as a diagram: what is the paper's own stands in orange, what every Transformer has in grey.
+def show_diagram(name: str) -> SVG:
+    """A drawn diagram. That of a paper's name is its idea, its own in orange, what every Transformer has in grey.
+
+    ``deacon_rows``: how each architecture forms the rows of its PCA layer, the paper's Figures 1 to 5.
 
     Raises:
-        DataError: there is no diagram of this paper.
+        DataError: there is no diagram of this name.
     """
-    path = DIAGRAMS / f"{paper}.svg"
+    path = DIAGRAMS / f"{name}.svg"
     if not path.is_file():
         known = [found.stem for found in sorted(DIAGRAMS.glob("*.svg"))]
-        raise DataError(f"diagram {paper!r} is not known{nearest(paper, known)}")
+        raise DataError(f"diagram {name!r} is not known{nearest(name, known)}")
     return SVG(filename=str(path))
 
 
