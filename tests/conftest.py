@@ -97,7 +97,7 @@ def finished_home(prepared_home, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         home = enter(patch, shutil.copytree(prepared_home, tmp_path_factory.mktemp("finished") / "home"))
-        for config in Runs("tiny").all():
+        for config in Runs("tiny").configs():
             record(evaluate(train(config)), "tiny")
     return home
 

@@ -33,9 +33,9 @@ def test_what_python_trains_is_stored(finished):
 def test_the_profiles_can_be_read_and_the_method_of_ones_own_trains(project):
     french, text, own = blocks("yaml", "title:")
     project.write_config("french", french)
-    assert len([*Runs("french").all()]) == 9
+    assert len([*Runs("french").configs()]) == 9
     project.write_config("text", text)
-    assert [config.variant for config in Runs("text").all()] == ["baseline", "direct-8"]
+    assert [config.variant for config in Runs("text").configs()] == ["baseline", "direct-8"]
     shutil.copy(Path(__file__).with_name("own_method.py"), project.home)
     project.write_config("own", own)
     run = headdiv.companion.train(headdiv.companion.run_config("own", "deacon/translation", "mine", seed=1))

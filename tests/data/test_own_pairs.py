@@ -54,7 +54,7 @@ def test_own_pairs_train_and_outputs_equal_to_the_references_score_100(project, 
     profile.write_text(
         profile.read_text().replace("epochs: 20", "epochs: 1").replace("variants: [baseline, ", "variants: [")
     )
-    (config,) = Runs("cats-en-fr").all()
+    (config,) = Runs("cats-en-fr").configs()
     assert (config.variant, config.data.source, config.data.target) == ("direct-8", "en", "fr")
     run, task = train(config), TASKS[config.kind]
     assert task.score_lines(run, task.references(run))["bleu"]["value"] == pytest.approx(100)

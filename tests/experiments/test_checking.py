@@ -194,7 +194,7 @@ def test_a_fall_that_is_mostly_lost_again_is_a_failure(path):
 def test_a_training_that_diverges_is_marked_wherever_it_is_shown(project, caplog):
     """Its numbers stay finite: thousands of nats a token."""
     project.write_profile("tiny", variants=["baseline"], train={"learning_rate": 50.0, "warmup_steps": 0, "epochs": 3})
-    (config,) = Runs("tiny").all()
+    (config,) = Runs("tiny").configs()
     metrics = evaluate(train(config))
     record(metrics, "tiny")
     first, *others = metrics["failures"]

@@ -31,10 +31,10 @@ def refusal(call, *given):
 
 def test_the_seven_rows_come_in_the_papers_order_seed_by_seed(home):
     found = runs(home)
-    assert [(c.variant, c.seed) for c in found.all()] == [(variant, seed) for variant in SEVEN for seed in (1, 2)]
+    assert [(c.variant, c.seed) for c in found.configs()] == [(variant, seed) for variant in SEVEN for seed in (1, 2)]
     assert found.experiments() == [EXPERIMENT]
-    assert found.of(EXPERIMENT) == found.all()
-    one = found.one(EXPERIMENT, "direct-8", 2)
+    assert found.configs(EXPERIMENT) == found.configs()
+    one = found.config(EXPERIMENT, "direct-8", 2)
     assert one == run_config(str(home / "p.yaml"), EXPERIMENT, "direct-8", 2)
     assert (one.paper, one.task) == ("deacon", "translation")
     options = {"delta_p": 0.2, "delta_p_schedule": "constant", "xi": 0.8, "gha_steps": 500, "direction": "gha"}
@@ -49,7 +49,7 @@ def test_variants_are_chosen_and_defined(home):
     methods:
       deacon: {xi: 0.6, delta_p: 0.05}
 """
-    chosen = runs(home, f"{more}    variants: [direct-5, baseline, average-3, wide]\n").all()
+    chosen = runs(home, f"{more}    variants: [direct-5, baseline, average-3, wide]\n").configs()
     assert [c.variant for c in chosen[::2]] == ["direct-5", "baseline", "average-3", "wide"]
     methods = {c.variant: c.method for c in chosen}
     assert methods["baseline"] == {"name": "baseline"}
@@ -57,7 +57,7 @@ def test_variants_are_chosen_and_defined(home):
     assert options["direct-5"] == (5, 0.5, 0.05)  # a definition's own options win
     assert options["average-3"] == (3, 0.6, 0.05)
     assert options["wide"] == (44, 0.6, 0.05)  # more components than heads: products of them
-    assert [c.variant for c in runs(home, more).all()[::2]] == [*SEVEN, "direct-5", "wide"]
+    assert [c.variant for c in runs(home, more).configs()[::2]] == [*SEVEN, "direct-5", "wide"]
 
 
 ROW = """\
@@ -74,13 +74,13 @@ def test_a_value_for_all_variants_never_replaces_what_a_row_of_the_paper_is(home
     regulariser = PROFILE.replace(EXPERIMENT, "deacon/regulariser") + "    variants: [baseline-d2]\n"
     said = refusal(runs, home, "    model: {dropout: 0.5}\n", regulariser)
     assert "model.dropout: found 0.5 for all variants, but 'baseline-d2' has 0.2" in said
-    assert runs(home, "    model: {dropout: 0.2}\n", regulariser).all()[0].model.dropout == 0.2
+    assert runs(home, "    model: {dropout: 0.2}\n", regulariser).configs()[0].model.dropout == 0.2
 
 
 def test_levels_are_default_paper_profile_variant(home):
     own = "    settings: {direct-8: {method.m: 5, model.dropout: 0.3, train.share: 0.5, train.epochs: 7}}\n"
     chosen = runs(home, ROW + own)
-    baseline, direct = (chosen.one(EXPERIMENT, variant, 1) for variant in ("baseline", "direct-8"))
+    baseline, direct = (chosen.config(EXPERIMENT, variant, 1) for variant in ("baseline", "direct-8"))
     assert (baseline.model.dropout, direct.model.dropout, direct.model.heads) == (0.5, 0.3, 8)
     assert (direct.method["architecture"], direct.method["m"], direct.method["xi"]) == ("direct", 5, 0.6)
     assert direct.method["delta_p"] == 0.2
@@ -103,7 +103,7 @@ def test_a_profile_reaches_the_parts_of_a_combination(home):
     methods: {deacon: {xi: 0.5, delta_p: 0.05}, disagreement: {weight: 2.0}}
 """
     found = runs(home, both)
-    combined, alone = (found.one(EXPERIMENT, variant, 1).method for variant in ("both", "alone"))
+    combined, alone = (found.config(EXPERIMENT, variant, 1).method for variant in ("both", "alone"))
     assert combined["methods"][0] == alone
     assert (alone["xi"], alone["delta_p"], combined["methods"][1]["weight"]) == (0.9, 0.05, 2.0)
     said = refusal(runs, home, both.replace("name: disagreement, term: output", "name: mixing"))
@@ -113,8 +113,8 @@ def test_a_profile_reaches_the_parts_of_a_combination(home):
 
 def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(home):
     chosen = runs(home, "    variants: [baseline, direct-8]\n    failed: {direct-8: [1, 2]}\n")
-    assert {(config.variant, config.seed) for config in chosen.all()} == {("baseline", 1), ("baseline", 2)}
-    assert chosen.one(EXPERIMENT, "direct-8", 2).seed == 2
+    assert {(config.variant, config.seed) for config in chosen.configs()} == {("baseline", 1), ("baseline", 2)}
+    assert chosen.config(EXPERIMENT, "direct-8", 2).seed == 2
     said = f"profile p: 'failed' lists every run of {EXPERIMENT} direct-8 that is asked for"
     assert refusal(chosen.planned, EXPERIMENT, "direct-8") == said
 
@@ -220,7 +220,7 @@ def test_without_a_file_only_the_key_is_named():
 
 def test_a_run_that_is_not_there_is_named(home):
     found = runs(home)
-    said = refusal(found.one, "deacon/translatoin", "baseline", 1)
+    said = refusal(found.config, "deacon/translatoin", "baseline", 1)
     assert said == "profile p: no experiment 'deacon/translatoin'; did you mean 'deacon/translation'?"
-    said = refusal(found.one, EXPERIMENT, "x", 1)
+    said = refusal(found.config, EXPERIMENT, "x", 1)
     assert said == f"profile p: no variant 'x'; known here: {', '.join(sorted(SEVEN))}"

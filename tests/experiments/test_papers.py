@@ -111,7 +111,7 @@ def test_the_projects_own_comparison_reports_nothing_and_has_every_method():
     rows = task_of("headtohead/translation").variants
     assert all(row.reported == row.model == {} for row in rows.values())
     assert {row.method["name"] for row in rows.values()} == set(METHODS) - NO_PAPERS
-    swept = {config.variant for config in Runs("diversity").all()}
+    swept = {config.variant for config in Runs("diversity").configs()}
     labels = [task_of("headtohead/translation").label(variant) for variant in swept | set(rows)]
     assert len(set(labels)) == len(labels) == len(set(labels) - swept)
 

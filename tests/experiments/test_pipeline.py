@@ -173,9 +173,9 @@ def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):
         for experiment in runs.experiments():
             hashes = [config.hash for config in runs.planned(experiment)]
             assert len({*hashes}) == len(hashes)
-        if all(config.data.files is None for config in runs.all()):
+        if all(config.data.files is None for config in runs.configs()):
             assert Plan(path.stem).tables
-    assert {config.kind for config in Runs("quick").all()} == {*TASKS}
+    assert {config.kind for config in Runs("quick").configs()} == {*TASKS}
 
 
 def test_the_readme_of_the_profiles_names_all_of_them_and_their_keys():

@@ -156,7 +156,7 @@ def test_a_killed_job_is_submitted_again_and_all_metrics_are_those_of_one_machin
     (tmp_path / "local").mkdir()
     enter(monkeypatch, tmp_path / "local")
     Project(tmp_path / "local").write_profile("tiny", train=long, variants=["direct-8"])
-    for run in Runs("tiny").all():
+    for run in Runs("tiny").configs():
         local = evaluate(train(run))
         path = home / "results" / "tiny" / EXPERIMENT / run.variant / "seed1" / "metrics.json"
         found = json.loads(path.read_text())

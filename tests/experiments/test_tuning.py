@@ -188,7 +188,8 @@ def test_a_plan_tunes_before_it_trains_and_runs_have_the_choice_as_if_it_were_wr
         run_config("tiny", EXPERIMENT, "direct-8", 1)
     with fails(f"`headdiv tune {EXPERIMENT} --profile tiny` does it", DataError):
         table_data("tiny", f"{EXPERIMENT}_tuning")
-    assert Runs("tiny").all() == []
+    with fails("not tuned yet", ConfigError):
+        Runs("tiny").configs()
     done = CliRunner().invoke(cli, ["tune", EXPERIMENT, "--profile", "tiny", "--arm", "direct-8"])
     assert "Baseline" not in done.output
     assert "dropout 0.3, learning rate 0.002" in done.output
@@ -213,7 +214,7 @@ def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(untuned):
     changed = {"seeds": [101], "rungs": [1], "keep": [1], "arms": arms}
     untuned.write_profile(tune=changed)
     tune()
-    for config in Runs("tiny").all():
+    for config in Runs("tiny").configs():
         record(evaluate(train(config)), "tiny")
     assert [run.config.train["learning_rate"] for run in stored("tiny", EXPERIMENT)] == [0.02, 0.005]
     assert len(table_data("tiny", EXPERIMENT).numbers) == 2

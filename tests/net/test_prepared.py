@@ -43,7 +43,7 @@ def config_of(profile, experiment):
     """The first configuration of an experiment."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADDIV_HOME", str(ROOT))
-        config = Runs(profile).of(experiment)[0]
+        config = Runs(profile).configs(experiment)[0]
     return config
 
 
@@ -100,6 +100,6 @@ def test_real_corpora(mirror, tmp_path, monkeypatch, name):
 def test_all_toy_corpora_of_the_default_profile_are_here():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HEADDIV_HOME", str(ROOT))
-        found = {(config.kind, config.data.model_dump_json()) for config in Runs("quick").all()}
+        found = {(config.kind, config.data.model_dump_json()) for config in Runs("quick").configs()}
     pinned_here = [config_of(*source) for source in TOY.values()]
     assert found == {(config.kind, config.data.model_dump_json()) for config in pinned_here}

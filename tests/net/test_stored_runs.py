@@ -86,7 +86,7 @@ def test_every_stored_run_has_the_name_that_its_profile_gives(profile, monkeypat
     runs, wrong = Runs(profile), {}
     for file in files_of(profile):
         run = read_json(file)
-        config = runs.one(f"{run['paper']}/{run['task']}", run["variant"], run["seed"])
+        config = runs.config(f"{run['paper']}/{run['task']}", run["variant"], run["seed"])
         early = any(file.is_relative_to(folder) for folder in EARLY)
         if run["hash"] != (found := name_of(config, early)):
             wrong[str(file.relative_to(ROOT))] = (run["hash"], found)
@@ -117,13 +117,13 @@ def test_what_is_stored_of_a_run_beside_its_metrics_has_its_name():
 def test_the_configurations_of_every_profile_have_their_hashes(profile):
     """Those that nobody has run too, by experiment and variant, of the first seed."""
     runs, found = Runs(profile), {}
-    for config in runs.all():
+    for config in runs.configs():
         found.setdefault(config.experiment, {}).setdefault(config.variant, config.hash)
     assert in_lines(found) == in_lines(pinned("profiles.json", profile, found))
 
 
 def test_the_pinned_checksums_name_the_mirrors_files(mirror):
-    runs = (config for profile in ("samples", "tables", "rows") for config in Runs(profile).all())
+    runs = (config for profile in ("samples", "tables", "rows") for config in Runs(profile).configs())
     data = {config.data.model_dump_json(): config.data for config in runs if config.data.files}
     paths = [
         path for one in data.values() for r in listed_files(one).values() for listed in r.values() for path in listed
@@ -137,8 +137,8 @@ def test_the_pinned_checksums_name_the_mirrors_files(mirror):
 
 @pytest.mark.parametrize("variant", Runs("shares").profile.experiments["headtohead/shares"].variants)
 def test_less_data_is_trained_with_the_settings_that_tuning_chose(variant):
-    ours = Runs("shares").one("headtohead/shares", variant, 1)
-    tuned = Runs("contest").one("headtohead/tuned", variant.removesuffix("-30").removesuffix("-10"), 1)
+    ours = Runs("shares").config("headtohead/shares", variant, 1)
+    tuned = Runs("contest").config("headtohead/tuned", variant.removesuffix("-30").removesuffix("-10"), 1)
     assert (ours.model, ours.method, ours.decode) == (tuned.model, tuned.method, tuned.decode)
     less = {"share", "epochs", "patience"}
     assert ours.train.model_dump(exclude=less) == tuned.train.model_dump(exclude=less)

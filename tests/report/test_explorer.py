@@ -44,7 +44,7 @@ def test_only_what_is_trained_here_is_a_run(finished):
     labels = [config.label for config in available_runs("tiny")]
     assert labels == ["deacon/translation baseline seed 1", "deacon/translation direct-8 seed 1"]
     assert [config.variant for config in available_runs("tiny", "deacon/translation", "direct-8", 1)] == ["direct-8"]
-    (run_folder(Runs("tiny").all()[0]) / "training.json").unlink()
+    (run_folder(Runs("tiny").configs()[0]) / "training.json").unlink()
     assert [config.variant for config in available_runs("tiny")] == ["direct-8"]
 
 

@@ -174,7 +174,7 @@ def test_panels_follow_the_controls(controls, monkeypatch):
 
 
 def test_a_shipped_model_translates_and_comes_back_as_it_was_written(tmp_path, monkeypatch):
-    for config in Runs("explorer").all():
+    for config in Runs("explorer").configs():
         model = load_shipped(config)
         assert model.task.apply(model, "A brown dog runs through the snow.").startswith("Ein brauner Hund")
         ship(model, model.record["covariances"], tmp_path)

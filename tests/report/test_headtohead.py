@@ -124,7 +124,7 @@ def test_differences_have_simultaneous_intervals_and_a_test_of_equivalence(recor
 
 
 def test_measures_agree_with_those_of_a_run(finished):
-    config = Runs("tiny").one(EXPERIMENT, "direct-8", 1)
+    config = Runs("tiny").config(EXPERIMENT, "direct-8", 1)
     run = load_run(config)
     seen = observed_heads(run)
     whole = [averages(measured) for _, measured in compare_heads(seen)]
@@ -286,7 +286,7 @@ def test_times_are_shown_where_nothing_else_was_busy(profile):
 
 
 def test_a_search_is_timed_when_outputs_are_made(finished):
-    run = load_run(Runs("tiny").one(EXPERIMENT, "baseline", 1))
+    run = load_run(Runs("tiny").config(EXPERIMENT, "baseline", 1))
     task = TASKS["translation"]
     path = task.outputs_file(run)
     measured = read_json(path)["time"]

@@ -89,10 +89,11 @@ def outdated_among(profile: str, runs: Iterable[RunIdentity]) -> dict[str, str]:
     sentences, known, file = {}, Runs(profile), paths.profile_file(profile)
     for run in runs:
         path = metrics_path(profile, run.experiment, run.variant, run.seed).with_name(f"{run.noun}.json")
-        if (arm := known.arm_of(run)) and not arm.choice:
-            sentences[run.name] = f"{path}: {arm.untuned}"
+        try:
+            config = known.config(run.experiment, run.variant, run.seed).model_dump(mode="json")
+        except ConfigError as error:  # its arm is not tuned yet
+            sentences[run.name] = f"{path}: {error}"
             continue
-        config = known.one(run.experiment, run.variant, run.seed).model_dump(mode="json")
         if differs := difference(run.config.sections(), config, OF_VARIANT):
             sentences[run.name] = f"{path}: {differs} in {file}; {remedy(path, profile, run.command)}"
     return sentences
@@ -116,7 +117,7 @@ def of_other_content(profile: str) -> list[str]:
             if (choice := arm.choice) and choice.content not in (None, now := content_of(arm.configs[0])):
                 what = f"content is {choice.content}, expected {now} by the checksums of the profile's data and plugins"
                 sentences.append(f"{arm.choice_file}: {what}; `{arm.command}` makes it anew")
-    for path, planned in stored_files(profile, known.all()).items():
+    for path, planned in stored_files(profile, known.configs()).items():
         run = RunResult.read(path, profile)
         config = planned.model_copy(update={"threads": run.provenance.threads})
         theirs, ours = run.config.sections(), config.model_dump(mode="json")
@@ -177,7 +178,9 @@ def rescore(profile: str) -> list[Rescored]:
         DataError: the data cannot be had, outputs are missing or of another number than the references, or the
             references are not those of the run.
     """
-    configs = (config for config in Runs(profile).all() if type(TASKS[config.kind]).score_lines is not Task.score_lines)
+    configs = (
+        config for config in Runs(profile).configs() if type(TASKS[config.kind]).score_lines is not Task.score_lines
+    )
     return [_rescored(config, path, profile) for path, config in stored_files(profile, configs).items()]
 
 

@@ -66,7 +66,7 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
         ConfigError: there is no such profile, paper or task.
         DataError: the data cannot be had.
     """
-    variants = {config.variant: config for config in Runs(profile).of(experiment)}
+    variants = {config.variant: config for config in Runs(profile).configs(experiment)}
     first = next(iter(variants.values()))
     task = task_of(experiment).shown_on(first.data.model_dump())
     vocabulary = TASKS[first.kind].vocabulary(first.data)

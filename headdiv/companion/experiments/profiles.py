@@ -17,7 +17,6 @@ from headdiv.companion import paths
 from headdiv.companion.experiments.papers import BASELINE, VARIANT, VARIANT_IS, task_of
 from headdiv.companion.experiments.plugins import load_plugin
 from headdiv.companion.experiments.profile_file import Profile, Setting, read_profile
-from headdiv.companion.experiments.run_result import RunIdentity
 from headdiv.companion.experiments.tuning import Arm
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
@@ -123,7 +122,7 @@ class _Experiment:
 
     def config(self, variant: str, tried: Level) -> RunConfig:
         """A variant's run of the first seed; a setting that is ``tried`` wins over the variant's own."""
-        merged = merge(variant, *self._levels(variant, tried), self.source)
+        merged = self._merged(variant, tried)
         sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
         for dotted, given in merged.items():
             section, _, key = dotted.partition(".")
@@ -151,31 +150,34 @@ class _Experiment:
             seed=self.profile.seeds[0],
         )
 
-    def _levels(self, variant: str, tried: Level) -> tuple[Level, Level, Level]:
-        """What the paper, the profile and the variant say, in this order; ``tried`` wins over the variant's own."""
+    def _merged(self, variant: str, tried: Level) -> Level:
+        """The values of a variant above the defaults; those that are ``tried`` win over its own settings."""
         section, row = self.section, self.rows.get(variant)
-        place = (*self.place, "variants" if row else "define", variant)
-        method = dict(row.method if row else section.define[variant])
-        if method.get("name") == "combined" and isinstance(parts := method.get("methods"), list):
-            method["methods"] = [self._part(variant, part, place) if isinstance(part, dict) else part for part in parts]
         profile = level("model", section.model, (*self.place, "model"))
-        profile |= level("train", section.train, (*self.place, "train")) | self._of_method(method)
+        profile |= level("train", section.train, (*self.place, "train"))
         settings = self._settings(section.settings.get(variant, {}), "settings", variant) | tried
         if row is None:
-            return {}, profile, level("method", method, place) | settings
-        paper = level("model", row.model, place) | level("train", row.train, place) | level("method", method, place)
-        return paper, profile, settings
+            return profile | self._method(variant, section.define[variant], settings)
+        place = (*self.place, "variants", variant)
+        paper = level("model", row.model, place) | level("train", row.train, place)
+        return merge(variant, paper, profile, self._method(variant, row.method, settings), self.source)
 
-    def _of_method(self, method: Mapping[str, Any]) -> Level:
-        """What the profile says of all variants with this method."""
-        name = str(method.get("name"))
-        return level("method", self.section.methods.get(name, {}), (*self.place, "methods", name))
+    def _method(self, variant: str, method: Mapping[str, Any], settings: Level) -> Level:
+        """A variant's method, or a part of its combination, with what the profile says of it, and the settings."""
+        name, of_paper = str(method.get("name")), variant in self.rows
+        if isinstance(parts := method.get("methods"), list):
+            method = {**method, "methods": [self._part(variant, part) for part in parts]}
+        stated = level("method", method, (*self.place, "variants" if of_paper else "define", variant))
+        profile = level("method", self.section.methods.get(name, {}), (*self.place, "methods", name))
+        if of_paper:
+            return merge(variant, stated, profile, settings, self.source)
+        return profile | stated | settings
 
-    def _part(self, variant: str, part: Mapping[str, Any], place: Place) -> dict[str, Any]:
-        """A part of a combination with what the profile says of its method."""
-        stated, profile = level("method", part, place), self._of_method(part)
-        paper, settings = ({}, stated) if variant in self.section.define else (stated, {})
-        merged = merge(variant, paper, profile, settings, self.source)
+    def _part(self, variant: str, part: Any) -> Any:
+        """A part of a combination; what is no mapping is an error, which the method's options say."""
+        if not isinstance(part, Mapping):
+            return part
+        merged = self._method(variant, part, {})
         return {key.removeprefix("method."): given.value for key, given in merged.items()}
 
     def _settings(self, setting: Setting, *keys: str | int) -> Level:
@@ -251,17 +253,49 @@ class Runs:
         self._configs, self.arms = _expanded(profile, path, content, tuple(METHODS.values()))
 
     def planned(
-        self,
-        experiment: str | None = None,
-        variant: str | None = None,
-        seed: int | None = None,
-        with_failed: bool = False,
+        self, experiment: str | None = None, variant: str | None = None, seed: int | None = None
     ) -> list[RunConfig]:
         """The runs with these names in the profile's order, with its own settings even where their arm is tuned.
 
         Raises:
             ConfigError: the profile has no such run, or all of them failed.
         """
+        configs = self._named(experiment, variant, seed)
+        planned = [c for c in configs if c.seed not in self.failed(c.experiment).get(c.variant, ())]
+        if not planned:
+            which = ", ".join(dict.fromkeys(f"{config.experiment} {config.variant}" for config in configs))
+            raise ConfigError(f"profile {self.name}: 'failed' lists every run of {which} that is asked for")
+        return planned
+
+    def configs(
+        self, experiment: str | None = None, variant: str | None = None, seed: int | None = None
+    ) -> list[RunConfig]:
+        """Those that are `planned` as they are trained: arms with their choice; one that is not tuned yet is left out.
+
+        Raises:
+            ConfigError: as of `planned`, or all of them are of arms that are not tuned yet.
+        """
+        planned = self.planned(experiment, variant, seed)
+        configs = [config for each in planned if (config := self._with_choice(each))]
+        if not configs:
+            raise ConfigError(self.arms[planned[0].experiment][planned[0].variant].untuned)
+        return configs
+
+    def config(self, experiment: str, variant: str, seed: int) -> RunConfig:
+        """One run, with any seed, one that failed too; the profile's tables and figures show its own seeds alone.
+
+        Raises:
+            ConfigError: the profile has no such experiment or variant, its arm is not tuned yet, or the seed is none.
+        """
+        config = self._with_choice(self._named(experiment, variant)[0])
+        if config is None:
+            raise ConfigError(self.arms[experiment][variant].untuned)
+        if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+            raise ConfigError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
+        return config.model_copy(update={"seed": int(seed)})
+
+    def _named(self, experiment: str | None, variant: str | None = None, seed: int | None = None) -> list[RunConfig]:
+        """The runs with these names, any where one is left out. Raises ConfigError: the profile has none."""
         configs = self._configs
         for key, value in (("experiment", experiment), ("variant", variant), ("seed", seed)):
             if value is not None:
@@ -269,59 +303,21 @@ class Runs:
                 if str(value) not in known:
                     raise ConfigError(f"profile {self.name}: no {key} {str(value)!r}{nearest(str(value), known)}")
                 configs = [config for config in configs if getattr(config, key) == value]
-        if with_failed:
-            return configs
-        planned = [c for c in configs if c.seed not in self.failed(c.experiment).get(c.variant, ())]
-        if not planned:
-            which = ", ".join(dict.fromkeys(f"{config.experiment} {config.variant}" for config in configs))
-            raise ConfigError(f"profile {self.name}: 'failed' lists every run of {which} that is asked for")
-        return planned
-
-    def of(self, experiment: str | None = None, variant: str | None = None, seed: int | None = None) -> list[RunConfig]:
-        """The runs with these names, any where one is left out; arms have their choice.
-
-        Raises:
-            ConfigError: the profile has no such run, or all of them failed, or are of arms that are not tuned yet.
-        """
-        planned = self.planned(experiment, variant, seed)
-        tuned = [run for config in planned if (run := self._with_choice(config))]
-        if not tuned:
-            raise ConfigError(self.arm_of(planned[0]).untuned)
-        return tuned
+        return configs
 
     def _with_choice(self, config: RunConfig) -> RunConfig | None:
-        arm = self.arm_of(config)
+        """A run with its arm's choice; None where that is not tuned yet, the run itself where it has no arm."""
+        arm = self.arms.get(config.experiment, {}).get(config.variant)
         return arm.tuned(config.seed) if arm else config
-
-    def all(self) -> list[RunConfig]:
-        """Every run that there is, in the profile's order: arms with their choice; those not tuned yet have none."""
-        return [run for config in self.planned() if (run := self._with_choice(config))]
-
-    def one(self, experiment: str, variant: str, seed: int) -> RunConfig:
-        """One run, with any seed, one that failed too; the profile's tables and figures show its own seeds alone.
-
-        Raises:
-            ConfigError: the profile has no such experiment or variant, its arm is not tuned yet, or the seed is none.
-        """
-        planned = self.planned(experiment, variant, with_failed=True)[0]
-        if (config := self._with_choice(planned)) is None:
-            raise ConfigError(self.arm_of(planned).untuned)
-        if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
-            raise ConfigError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
-        return config.model_copy(update={"seed": int(seed)})
-
-    def arm_of(self, run: RunConfig | RunIdentity) -> Arm | None:
-        """The arm that a run is of; None where its variant is not tuned."""
-        return self.arms.get(run.experiment, {}).get(run.variant)
 
     def arms_of(self, experiment: str, variant: str | None = None) -> list[Arm]:
         """An experiment's arms, or the one of this variant. Raises ConfigError: the profile has none of these names."""
-        planned = self.planned(experiment, variant, with_failed=True)
-        arms = {config.variant: arm for config in planned if (arm := self.arm_of(config))}
+        self._named(experiment, variant)
+        arms = [arm for name, arm in self.arms.get(experiment, {}).items() if variant in (None, name)]
         if not arms:
             what = f"{experiment} {variant}" if variant else experiment
             raise ConfigError(f"profile {self.name}: {what} has no arm in a section 'tune', expected one")
-        return list(arms.values())
+        return arms
 
     def free_keys(self, experiment: str) -> set[str]:
         """The dotted keys in which variants of an experiment may differ: settings of their own, and what is tuned."""
@@ -368,4 +364,4 @@ def run_config(profile: str, experiment: str, variant: str, seed: int) -> RunCon
         ConfigError: the profile has no such run, or its results would lie among another profile's.
     """
     paths.results(profile)
-    return Runs(profile).one(experiment, variant, seed)
+    return Runs(profile).config(experiment, variant, seed)

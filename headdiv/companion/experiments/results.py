@@ -63,7 +63,7 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
             variant, with another model, method or search.
     """
     known = Runs(profile)
-    results = {path: RunResult.read(path, profile) for path in stored_files(profile, known.of(experiment))}
+    results = {path: RunResult.read(path, profile) for path in stored_files(profile, known.configs(experiment))}
     command = f"`{reproduce_command(profile)}`"
     if not results:
         raise NotStoredError(f"{paths.results(profile) / experiment}: no stored results; {command} makes them")
@@ -91,7 +91,7 @@ def with_results(profile: str) -> dict[str, list[RunResult]]:
         DataError: nothing is stored at all, or metrics of another format.
     """
     runs = Runs(profile)
-    there = dict.fromkeys(config.experiment for config in stored_files(profile, runs.all()).values())
+    there = dict.fromkeys(config.experiment for config in stored_files(profile, runs.configs()).values())
     # With nothing stored the first experiment's own error says how to make it.
     return {experiment: stored(profile, experiment) for experiment in there or runs.experiments()[:1]}
 
@@ -105,7 +105,7 @@ def best_profiles(experiment: str) -> list[str]:
     ranks: dict[str, tuple[bool, float, int]] = {}
     for profile in sorted(folder.name for folder in (paths.home() / "results").glob("*/")):
         with contextlib.suppress(HeaddivError):
-            if files := stored_files(profile, Runs(profile).of(experiment)):
+            if files := stored_files(profile, Runs(profile).configs(experiment)):
                 run = RunResult.read(next(iter(files)), profile)  # the others are trained alike
                 seeds = len({config.seed for config in files.values()})
                 ranks[profile] = (run.data_name != "toy", work_of(run), seeds)

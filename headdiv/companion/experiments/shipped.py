@@ -46,7 +46,7 @@ def shipped_runs() -> list[Run]:
 
 def _configs() -> list[RunConfig]:
     """Of the package's own profile, whatever the project's folder has."""
-    return Runs(str(paths.shipped() / "config" / f"{PROFILE}.yaml")).all()
+    return Runs(str(paths.shipped() / "config" / f"{PROFILE}.yaml")).configs()
 
 
 def ship(run: Run, covariances: dict[str, Tensor], folder: Path) -> None:

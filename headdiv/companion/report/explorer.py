@@ -69,7 +69,7 @@ def explore(
     """
     configs = available_runs(profile, experiment, variant, seed)
     if not configs:
-        first = Runs(profile).of(experiment, variant, seed)[0]
+        first = Runs(profile).configs(experiment, variant, seed)[0]
         command = run_command("train", first.experiment, first.variant, first.seed, profile)
         return Markdown(f"*Profile {profile} has no such trained run on this machine; `{command}` trains one.*")
     config = min(configs, key=lambda config: not any(issubclass(cls, Deacon) for cls in method_classes(config.method)))

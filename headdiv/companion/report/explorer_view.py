@@ -39,7 +39,7 @@ def available_runs(
     Raises:
         ConfigError: no such profile, or it has no run with these names.
     """
-    configs = {config.hash: config for config in reversed(Runs(profile).of(experiment, variant, seed))}
+    configs = {config.hash: config for config in reversed(Runs(profile).configs(experiment, variant, seed))}
     return [config for config in reversed(configs.values()) if is_shipped(config) or _is_trained(config)]
 
 

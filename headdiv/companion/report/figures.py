@@ -146,7 +146,7 @@ def draw(name: str, profile: str) -> Figure:
     runs = Runs(profile)
     entry = figure_entry(name, runs)
     stored = {
-        experiment: {config.variant for config in stored_files(profile, runs.of(experiment)).values()}
+        experiment: {config.variant for config in stored_files(profile, runs.configs(experiment)).values()}
         for experiment in entry.experiments_in(runs)
     }
     there = stored.get(entry.experiment)

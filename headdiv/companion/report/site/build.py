@@ -78,7 +78,7 @@ def write_sources(profile: str, source: Path) -> None:
     title = _plain(runs.profile.title or runs.name)
     parts = [
         f"# {title}",
-        f"{stored} of {plural(len(runs.all()), 'run')} of the profile {runs.name} are stored.",
+        f"{stored} of {plural(len(runs.planned()), 'run')} of the profile {runs.name} are stored.",
         _menu(papers, caption="Papers"),
         _menu(others, caption="Notebooks"),
     ]
@@ -107,7 +107,7 @@ def _write_paper(profile: str, paper: str, source: Path) -> bool:
 def _copy_runs(profile: str, paper: str, source: Path) -> list[str]:
     """The executed notebooks of a paper's runs, as entries of a menu."""
     entries = []
-    for config in Runs(profile).all():
+    for config in Runs(profile).planned():
         notebook = metrics_path(profile, config.experiment, config.variant, config.seed).with_name("run.ipynb")
         if config.paper == paper and notebook.is_file():
             name = config.label.replace("/", "_").replace(" ", "_")
