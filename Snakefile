@@ -105,7 +105,7 @@ rule run:
         f"{LOGS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}/run.log",
     conda:
         "environment.yml"
-    threads: PLAN.threads * PLAN.ranks
+    threads: PLAN.threads
     resources:
         gpu=config.get("gpu", PLAN.gpu),
     params:
@@ -114,9 +114,8 @@ rule run:
         parameters=lambda w: PLAN.parameters(
             experiment=f"{w.paper}/{w.task}", variant=w.variant, seed=int(w.seed)
         ),
-        ranks=lambda w: PLAN.ranks_command(f"{w.paper}/{w.task}", w.variant, int(w.seed)),
     shell:
-        f"{ON_GPU}{{params.ranks}}{PAPERMILL}"
+        f"{ON_GPU}{PAPERMILL}"
 
 
 # How much each head of a run matters, and how many can be masked, where the profile's `pruning` asks for it: by the

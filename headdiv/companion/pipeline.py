@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shlex
 import signal
 from collections.abc import Iterable, Mapping
 from itertools import chain
@@ -12,7 +11,6 @@ from types import FrameType
 from typing import Any
 
 from headdiv.companion import paths
-from headdiv.companion.commands import run_command
 from headdiv.companion.experiments.papers import load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report.draw import Product, of_paper, products
@@ -30,7 +28,7 @@ class Plan:
 
     Attributes:
         profile: as it was asked for, a name or a path; ``name``: that of its results.
-        threads: CPU threads of each run; ``gpu``: its GPUs; ``ranks``: processes that train it together.
+        threads: CPU threads of each run; ``gpu``: its GPUs.
         runs: by experiment, by variant and seed, what changes when a run's result must be made anew: a hash of its
             training, its search and its further test sets.
         tuned: by experiment, by variant that is tuned: what changes when its choice must be made anew.
@@ -48,7 +46,7 @@ class Plan:
         paths.results(profile)
         known = Runs(profile)
         self.profile, self.name, self.pruned = profile, known.name, known.pruned()
-        self.threads, self.gpu, self.ranks = known.profile.threads, known.profile.gpu, known.profile.ranks
+        self.threads, self.gpu = known.profile.threads, known.profile.gpu
         self.tables, self.figures = products(known)
         self.notebooks = [EXPLORER, *known.profile.notebooks]
         # What decides a choice decides the runs that have it, so that a plan is the same before and after tuning.
@@ -121,17 +119,6 @@ class Plan:
     def parameters(self, **more: str | int) -> str:
         """Parameters of a notebook, as JSON."""
         return json.dumps({"profile": self.profile, **more})
-
-    def ranks_command(self, experiment: str, variant: str, seed: int) -> str:
-        """How several ranks train a run before its notebook loads it, as the begin of a shell command; "" for one."""
-        if self.ranks == 1:
-            return ""
-        log = shlex.quote(f"logs/{self.name}/{experiment}/{variant}/seed{seed}/ranks.log")
-        train = run_command("train", experiment, variant, seed, self.profile)
-        return (
-            f"python -m torch.distributed.run --standalone --nproc-per-node {self.ranks} -m {train} --no-scores 2>&1 | "
-            f"tee {log} && "
-        )
 
 
 def run_notebook(experiment: str) -> str:

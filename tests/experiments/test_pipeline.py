@@ -46,18 +46,6 @@ def test_a_plan_lists_files(planned):
     assert json.loads(plan.parameters(variant="direct-8", seed=7)) == parameters
 
 
-def test_ranks_train_before_the_notebook(planned):
-    assert Plan("tiny").ranks_command(EXPERIMENT, "baseline", 1) == ""
-    planned.write_profile("tiny", {"ranks": 4, "gpu": 4})
-    assert Plan("tiny").ranks_command(EXPERIMENT, "baseline", 1) == (
-        "python -m torch.distributed.run --standalone --nproc-per-node 4 -m headdiv train deacon/translation baseline"
-        " --seed 1 --profile tiny --no-scores 2>&1 | tee logs/tiny/deacon/translation/baseline/seed1/ranks.log && "
-    )
-    planned.write_profile("tiny", {"ranks": 4, "gpu": 1})
-    with pytest.raises(ConfigError, match="ranks: 4 of them need a GPU each, and gpu is 1"):
-        Plan("tiny")
-
-
 def test_a_table_that_compares_outputs_needs_them(planned):
     shutil.copy(ROOT / "config" / "headtohead-small.yaml", planned.home / "config")
     plan = Plan("headtohead-small")

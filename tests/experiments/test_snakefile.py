@@ -177,17 +177,14 @@ def test_a_mistake_in_the_profile_is_one_clear_message(project):
     assert len(said.strip().splitlines()) <= 4, said
 
 
-def test_ranks_train_a_run_together_and_the_notebook_evaluates_it(project):
-    """Of a profile that is given by its path, in a folder whose name has spaces."""
-    project.write_profile("tiny", {"ranks": 2}, variants=["baseline"], train={"epochs": 3})
+def test_a_profile_is_given_by_its_path_in_a_folder_whose_name_has_spaces(project):
+    project.write_profile("tiny", variants=["baseline"])
     path = project.home / "own profiles" / "my-own.yaml"
     path.parent.mkdir()
     shutil.move(project.home / "config" / "tiny.yaml", path)
     made(project.home, "tables", profile="own profiles/my-own.yaml")
     results = project.home / "results" / "my-own"
-    metrics = json.loads((results / EXPERIMENT / "baseline" / "seed1" / "metrics.json").read_text())
-    assert (len(metrics["curve"]), metrics["provenance"]["ranks"]) == (3, 2)
-    assert metrics["scores"]
+    assert (results / EXPERIMENT / "baseline" / "seed1" / "metrics.json").is_file()
     assert (results / "tables" / "deacon_translation.md").is_file()
 
 

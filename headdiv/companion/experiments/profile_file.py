@@ -123,15 +123,8 @@ class Profile(Settings):
         default_factory=list, description="further companions: notebooks/<name>.ipynb, with the parameter profile"
     )
     gpu: int = Field(0, ge=0, description="GPUs that the pipeline asks a cluster for, for each run")
-    ranks: int = Field(1, ge=1, le=64, description="processes by which the pipeline trains each run, on one machine")
     cautious: bool = Field(False, description="no verdict before all runs of an experiment are stored")
     experiments: dict[str, Experiment] = Field(min_length=1, description="by <paper>/<task>")
-
-    @model_validator(mode="after")
-    def _a_gpu_for_each_rank(self) -> Profile:
-        if self.gpu and self.ranks > self.gpu:
-            raise ValueError(f"ranks: {self.ranks} of them need a GPU each, and gpu is {self.gpu}")
-        return self
 
 
 @lru_cache(maxsize=64)
