@@ -15,9 +15,9 @@ from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from headdiv.companion.models.batching import Batch
-from headdiv.companion.models.recomputation import recomputed
 from headdiv.companion.models.sizes import ModelConfig
 from headdiv.core.errors import ConfigError
 from headdiv.core.precision import autocast
@@ -96,13 +96,19 @@ def make_layers(config: Sizes, parts: ModuleFactory, kinds: list[Kind], number: 
 def run_layers(layers: nn.ModuleList, x: Tensor, memory: Tensor | None, layouts: dict[Kind, AttentionLayout]) -> Tensor:
     """Run the layers in order: (rows, D) -> (rows, D)."""
     for layer in layers:
-        again = layer.recompute and torch.is_grad_enabled()
-        x = recomputed(layer, x, memory, layouts) if again else layer(x, memory, layouts)
+        if layer.recompute and torch.is_grad_enabled():
+            x = checkpoint(layer, x, memory, layouts, use_reentrant=False)
+        else:
+            x = layer(x, memory, layouts)
     return x
 
 
 def checkpoint_layers(model: nn.Module) -> None:
-    """Do not keep activations of layers in training: see `headdiv.companion.models.recomputation.recomputed`."""
+    """Keep no activations of layers in training, but compute them again in the backward pass (Chen et al. 2016).
+
+    Gradients and all statistics are the same to the last bit: what a method's module counts of a forward pass, it
+    counts `once_a_pass` (`headdiv.core.tracing`).
+    """
     for layer in model.modules():
         if isinstance(layer, Layer):
             layer.recompute = True
