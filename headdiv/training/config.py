@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, field_validator, model_validator
@@ -19,12 +19,13 @@ OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
     for name, found in sorted(vars(torch.optim).items())
     if isinstance(found, type) and issubclass(found, torch.optim.Optimizer) and name not in _NOT_HERE
 }
-OF_NO_EFFECT = ("checkpoint_seconds", "activation_checkpointing")  # settings that do not change results
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
 class TrainerConfig(Settings):
     """Settings of `headdiv.Trainer`: epochs, optimiser, schedule and precision."""
+
+    of_no_effect: ClassVar[tuple[str, ...]] = ("checkpoint_seconds",)  # settings that do not change results
 
     epochs: int = Field(30, ge=1, le=1_000_000)
     patience: int | None = hash_neutral(

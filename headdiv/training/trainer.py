@@ -21,7 +21,7 @@ from headdiv.core.settings import check
 from headdiv.methods.base import Method
 from headdiv.training import checkpoints
 from headdiv.training.batch_streams import Batches, BatchStream, IterableBatchStream
-from headdiv.training.config import OF_NO_EFFECT, TrainerConfig
+from headdiv.training.config import TrainerConfig
 from headdiv.training.learner import Learner, Loss, StepSums, must_be_finite
 from headdiv.training.method_steps import forget_interrupted_step
 
@@ -287,7 +287,8 @@ class Trainer:
         """What determines a training run, besides its model and data; JSON."""
         method = self.learner.method
         options = {"name": type(method).__name__, **method.options.model_dump(mode="json")}
-        return {**self.config.model_dump(mode="json", exclude={*OF_NO_EFFECT}), "seed": self.seed, "method": options}
+        settings = self.config.model_dump(mode="json", exclude={*self.config.of_no_effect})
+        return {**settings, "seed": self.seed, "method": options}
 
     def _restore(self) -> bool:
         """Go back to the newest checkpoint; whether there is one."""

@@ -15,7 +15,8 @@ from headdiv.companion.experiments.checking import of_other_content, outdated, o
 from headdiv.companion.experiments.importance import ImportanceResult
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import read_outputs
-from headdiv.companion.tasks.run_config import OF_NO_EFFECT, RECIPE, run_name
+from headdiv.companion.tasks.run_config import RECIPE, run_name
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.files import checksum, read_json, short_hash
 
 STORED = 270  # runs under results/; there may be more, but not fewer
@@ -31,7 +32,7 @@ EARLY = tuple(ROOT / "results" / "samples" / "deacon" / task for task in ("lm", 
 NOT_YET = {
     "data": ("split_dashes", "max_words", "max_ratio", "valid_every", "merges"),
     "model": ("tied_output",),
-    "train": ("epoch_scores", *OF_NO_EFFECT),
+    "train": ("epoch_scores", *TrainConfig.of_no_effect),
 }
 
 

@@ -42,7 +42,8 @@ from headdiv.companion.experiments.run_result import (
 from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import AVERAGE, BEST, OF_PARAMETERS, Run, Score, Task
-from headdiv.companion.tasks.run_config import OF_NO_EFFECT, RunConfig, content_of, has_name, run_name
+from headdiv.companion.tasks.run_config import RunConfig, content_of, has_name, run_name
+from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import ConfigError, DataError, HeaddivError
 from headdiv.core.files import in_lines, read_json, write_text
 from headdiv.core.settings import check
@@ -121,7 +122,9 @@ def of_other_content(profile: str) -> list[str]:
         run = RunResult.read(path, profile)
         config = planned.model_copy(update={"threads": run.provenance.threads})
         theirs, ours = run.config.sections(), config.model_dump(mode="json")
-        later_keys = any(ours[section].keys() - theirs[section].keys() - {*OF_NO_EFFECT} for section in DECIDING)
+        later_keys = any(
+            ours[section].keys() - theirs[section].keys() - {*TrainConfig.of_no_effect} for section in DECIDING
+        )
         if later_keys or difference(theirs, ours, DECIDING):
             continue
         with contextlib.suppress(ConfigError, DataError):

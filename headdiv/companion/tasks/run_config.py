@@ -17,7 +17,6 @@ from headdiv.core.files import short_hash
 from headdiv.core.settings import Settings
 from headdiv.methods.registry import METHODS, own_code, stored_method
 from headdiv.nn.sizes import Sizes
-from headdiv.training.config import OF_NO_EFFECT
 
 RECIPE = 2  # raised whenever a change of the code changes what a configuration trains to
 MOST_THREADS = 1024  # torch does not come back from 100,000
@@ -64,7 +63,7 @@ class RunConfig(Settings):
         """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
         settings = self.model_dump(mode="json", exclude={"paper", "task", "variant", "data", "decode"})
         settings["data"] = self.data.deciding()
-        for key in OF_NO_EFFECT:
+        for key in TrainConfig.of_no_effect:
             settings["train"].pop(key, None)
         if not settings["train"]["epoch_scores"]:  # a later key: without it a run is what it was before
             del settings["train"]["epoch_scores"]
@@ -110,7 +109,7 @@ def first_difference(
         mine, theirs = config.get(section, {}), other.get(section, {})
         for key in mine | theirs:
             counts = (key in mine and key in theirs) or _left_out_by_default(section, key, mine)
-            differs = counts and key not in OF_NO_EFFECT and mine.get(key) != theirs.get(key)
+            differs = counts and key not in TrainConfig.of_no_effect and mine.get(key) != theirs.get(key)
             if differs and f"{section}.{key}" not in free:
                 return f"{section}.{key}"
     return None

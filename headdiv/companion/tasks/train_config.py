@@ -20,6 +20,8 @@ def examples_of(share: float, count: int) -> int:
 class TrainConfig(TrainerConfig):
     """The ``train`` section of a profile: the trainer's settings, the batches and the task's loss."""
 
+    of_no_effect = (*TrainerConfig.of_no_effect, "activation_checkpointing")
+
     activation_checkpointing: bool = hash_neutral(
         False, description="keep no activations of layers, and compute them again in the backward pass"
     )
