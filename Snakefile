@@ -99,7 +99,6 @@ rule run:
     output:
         metrics=f"{RUN}/metrics.json",
         outputs=f"{RUN}/outputs.json.xz",
-        heads=f"{RUN}/heads.png",
         notebook=f"{RUN}/run.ipynb",
     log:
         f"{LOGS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}/run.log",

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 NEEDED = ("Snakefile", "environment.yml", "notebooks", "profiles")
 OTHER_TASKS = ("summarisation", "qa", "lm")
 RESULTS = Path("results") / "tiny"
-RUN_FILES = ("metrics.json", "outputs.json.xz", "heads.png", "run.ipynb")
+RUN_FILES = ("metrics.json", "outputs.json.xz", "run.ipynb")
 
 
 def snakemake(home, *arguments, profile="tiny"):

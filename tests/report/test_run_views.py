@@ -67,11 +67,8 @@ def test_alphas_that_did_not_move_are_white():
     assert not picture.panels["cross 1"].any()
 
 
-def test_the_heads_of_a_run_are_stored_beside_its_metrics(finished):
-    run = load_run(finished.config("direct-8"))
-    shown = run_views.show_heads(evaluate(run), "tiny")
-    path = finished.home / "results" / "tiny" / EXPERIMENT / "direct-8" / "seed1" / "heads.png"
-    assert path.read_bytes() == shown.data
+def test_the_heads_of_a_run_are_a_picture(finished):
+    assert isinstance(run_views.show_heads(evaluate(load_run(finished.config("direct-8"))), "tiny"), Image)
 
 
 def test_an_architecture_adds_up(finished):

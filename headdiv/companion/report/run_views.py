@@ -13,14 +13,13 @@ from IPython.display import Image, Markdown
 from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
-from headdiv.companion.experiments.run_result import RunResult, metrics_path
+from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.models.transformer import count_parameters
 from headdiv.companion.report.groups import KIND_LABELS, place_name
 from headdiv.companion.report.show import as_text
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.run_config import RunConfig
-from headdiv.core.files import replacing
 from headdiv.nn.attention import AttentionModule
 from headdiv.plots import draw_maps
 
@@ -75,15 +74,11 @@ def show_training(run: Run) -> Image:
 def show_heads(metrics: Mapping[str, Any], profile: str) -> Image:
     """How similar every two heads of each attention module are: the mean cosine of their outputs, on validation text.
 
-    The figure is stored beside the run's results as ``heads.png``.
+    ``profile`` is not read: run notebooks name it, and a change of their code would make stored runs outdated.
     """
-    result = RunResult.parse(metrics)
-    cosines = {place: measures["cosine"] for place, measures in result.heads.measures.items()}
-    image = _image(Picture("Cosine of two heads' outputs", "map", cosines, "head", "head"))
-    path = metrics_path(profile, result.experiment, result.variant, result.seed).with_name("heads.png")
-    with replacing(path) as temporary:
-        temporary.write_bytes(image.data)
-    return image
+    measures = RunResult.parse(metrics).heads.measures
+    cosines = {place: of_module["cosine"] for place, of_module in measures.items()}
+    return _image(Picture("Cosine of two heads' outputs", "map", cosines, "head", "head"))
 
 
 def show_method(run: Run, metrics: Mapping[str, Any], number: int = 0) -> Image | Markdown:
