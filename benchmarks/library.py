@@ -24,11 +24,7 @@ WORDS = 1000
 METHODS: dict[str, dict[str, Any]] = {
     "deacon, direct": {"name": "deacon", "m": 8},
     "deacon, non-linear": {"name": "deacon", "m": 8, "architecture": "nonlinear"},
-    "talking heads": {"name": "talking-heads"},
-    "differential": {"name": "differential"},
-    "gated": {"name": "gated"},
     "mixing": {"name": "mixing", "start": 0.0},
-    "mixture of heads": {"name": "moh"},
     "dpp": {"name": "dpp", "term": "output"},
     "disagreement": {"name": "disagreement", "term": "output"},
 }
@@ -36,8 +32,6 @@ AIMS = {  # of the ratios
     "drop-in, training": 1.0,
     "drop-in, evaluation with weights": 1.1,
     "deacon, non-linear": 1.3,
-    "talking heads": 1.5,
-    "differential": 1.3,
     "dpp": 1.2,
     "attached": 1.02,
     "recording": 1.15,

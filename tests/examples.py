@@ -56,11 +56,7 @@ EXAMPLES = {
         {"name": "homeostasis", "attention": "smart", "block": "rfb-kwta", "s_bo": 0.5, "q_att": 4, "q_bo": 4},
     ],
     "moa": [{"name": "moa", "experts": 4, "k": 2}, {"name": "moa", "experts": 5, "k": 3, "noisy": True}],
-    "talking-heads": [{"name": "talking-heads"}],
     "drop-head": [{"name": "drop-head", "start": 0.5}],
-    "gated": [{"name": "gated"}, {"name": "gated", "gates": "headwise"}],
-    "differential": [{"name": "differential", "heads": "kept"}],
-    "moh": [{"name": "moh", "shared": 1, "k": 2}, {"name": "moh", "shared": 1, "k": 1, "gates": "printed"}],
     "combined": [
         combined(deacon(gha_steps=5), {"name": "disagreement", "term": "output"}),
         combined({"name": "mixing", "start": 0.0}, {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}),
@@ -69,7 +65,7 @@ EXAMPLES = {
 
 
 # Held to the contracts by another example of their method, whose code they share.
-ALIKE = {"disagreement-1", "disagreement-2", "dpp-2", "dpp-3", "homeostasis-3", "gated-2", "moh-2"}
+ALIKE = {"disagreement-1", "disagreement-2", "dpp-2", "dpp-3", "homeostasis-3"}
 OF_CONTRACTS = {
     f"{name}-{number}": options
     for name, examples in EXAMPLES.items()

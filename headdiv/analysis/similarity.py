@@ -160,8 +160,7 @@ HeadSums = dict[str, Tensor]  # over words, float64; "queries" is how many words
 class Measured:
     """Measures of one module's heads, means over its queries (words; special tokens are left out).
 
-    Confidence and entropy (and the Jensen–Shannon distance) assume weights that are shares: where weights can be
-    negative (talking heads, differential attention) they mean nothing.
+    Confidence and entropy (and the Jensen–Shannon distance) assume weights that are shares.
     The heads of a mixture are its slots: head i of a query is the i-th of the heads that were chosen for it.
 
     Attributes:

@@ -3,17 +3,13 @@
 from headdiv.methods import (  # noqa: F401 (each registers itself)
     combined,
     deacon,
-    differential,
     drop_head,
-    gated,
     head_scale,
     homeostasis,
     losses,
     mixing,
     moa,
-    moh,
     rotation,
-    talking_heads,
 )
 from headdiv.methods.registry import METHODS, check_method, make_method, stored_method
 

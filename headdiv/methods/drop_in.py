@@ -83,8 +83,8 @@ class MultiheadAttention(nn.Module):
             keys is not padding of queries, whatever these are; which queries are padding is known only where
             `headdiv.insert` put the module after self-attention, as in `torch.nn.TransformerDecoderLayer`.
         layer: its layer, from 0; some methods treat layers differently, and measures and masks name modules by both.
-            If left out, the modules of a kind are numbered in the order of the model, as soon as the model is passed to
-            ``method.own_parameters`` or a measure.
+            If left out, the modules of a kind are numbered in the order of the model, as soon as a method, a measure
+            or a mask looks for the model's heads.
 
     Raises:
         ConfigError: ``method`` is not a method, or there is none with these options.

@@ -92,13 +92,6 @@ def no_values_to_compare(other: MethodOptions, name: str, others_name: str) -> s
     return None
 
 
-def no_shares_of_attention(other: MethodOptions, name: str, others_name: str) -> str | None:
-    """The conflict between method ``name``, whose weights can be negative, and a loss on weights."""
-    if isinstance(other, HeadLoss.Options) and other.needs_weights:
-        return f"{others_name!r} takes weights for shares of attention, and those of {name!r} can be negative"
-    return None
-
-
 def by_sentence(rows: Tensor, layout: PackedRows) -> Tensor:
     """Sums over the rows of each sentence: (T, …) -> (B, …)."""
     sums = rows.new_zeros(len(layout.lengths), *rows.shape[1:])

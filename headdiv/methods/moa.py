@@ -268,8 +268,7 @@ class Moa(Method):
         if self.required_records() == "nothing":
             return None
         o = self.options
-        losses = [losses for _, losses in pooled_losses(records)]  # (modules,) each
-        loss = sum((o.balance * balance + o.z * z + o.cv * cv).sum() for balance, z, cv in losses)
+        loss = sum((o.balance * balance + o.z * z + o.cv * cv).sum() for balance, z, cv in pooled_losses(records))
         return loss if o.added == "mean" else loss / count
 
     def counts_predictions(self) -> bool:

@@ -149,8 +149,8 @@ def _shares(values: Tensor) -> Tensor:
     return values / torch.where(total > 0, total, torch.ones_like(total))
 
 
-def pooled_losses(records: Iterable[HeadRecord]) -> list[tuple[int, tuple[Tensor, Tensor, Tensor]]]:
-    """E and `routing_losses` over the rows of all ranks, (modules,) each, of every routed module: by equal E.
+def pooled_losses(records: Iterable[HeadRecord]) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """`routing_losses` over the rows of all ranks, (modules,) each, for the routed modules of each number of experts.
 
     Raises:
         TrainingError: there is none.
@@ -161,7 +161,7 @@ def pooled_losses(records: Iterable[HeadRecord]) -> list[tuple[int, tuple[Tensor
     losses = []
     for alike in groups(routings, lambda routing: routing.probabilities.shape[1]):
         sums = torch.stack([routing_sums(routing) for routing in alike])
-        losses.append((alike[0].probabilities.shape[1], routing_losses(distributed.total(sums))))
+        losses.append(routing_losses(distributed.total(sums)))
     return losses
 
 

@@ -11,7 +11,7 @@ keys, K head width, S keys (P·W of self-attention).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -96,9 +96,6 @@ class PositionCache(Protocol):
 @dataclass
 class Cache:
     """Keys and values of one attention module, (n, G, S, K) each."""
-
-    dropout: ClassVar[None] = None  # of the weights: there is none in decoding
-    blind: ClassVar[None] = None  # every line sees itself, and every text has a token
 
     lines: BeamState
     keys: Tensor

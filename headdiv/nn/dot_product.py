@@ -15,7 +15,6 @@ from torch.nn import functional as F
 
 from headdiv.core.precision import HALF, at_least_float32
 from headdiv.core.tracing import is_traced, is_transformed
-from headdiv.nn.caches import Cache, cached_product
 from headdiv.nn.packing import AttentionLayout, PackedRows
 
 
@@ -57,21 +56,23 @@ class ScaledDotProduct(torch.autograd.Function):
 
 
 def dot_product(
-    q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache, weights: bool = False
+    q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout, weights: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(q kᵀ/√K + mask) v, (R, H, N, K), computed in whichever way is faster for windows of this width.
 
     The weights (R, H, N, S), before dropout, are returned too where they are requested.
     """
-    if isinstance(layout, Cache):
-        return cached_product(q, k, v, layout.written_out()), None
     if layout.dropout is not None:
         mask = layout.written_out().to(q.dtype)
         if not weights:
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=layout.dropout), None
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1) + mask
         p = masked_softmax(scores, layout)
-        return after_dropout(p, layout).to(v.dtype) @ v, p.to(v.dtype)
+        if not layout.dropout:
+            return p.to(v.dtype) @ v, p.to(v.dtype)
+        dropped = F.dropout(p, layout.dropout)
+        layout.dropped.append(dropped)
+        return dropped.to(v.dtype) @ v, p.to(v.dtype)
     if is_transformed() or layout.blind is not None:
         scores = at_least_float32(q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
         p = masked_softmax(scores + layout.written_out(), layout).to(v.dtype)
@@ -84,7 +85,7 @@ def dot_product(
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None), None
 
 
-def masked_softmax(scores: Tensor, layout: AttentionLayout | Cache) -> Tensor:
+def masked_softmax(scores: Tensor, layout: AttentionLayout) -> Tensor:
     """Weights (R, H, N, S) from scores with the mask; 0 where a query may see no key, as torch's fused kernels have it.
 
     A softmax of -inf alone, and its gradient, would be NaN.
@@ -105,15 +106,6 @@ def _without_cudnn() -> Iterator[None]:
         yield
     finally:
         flags.enable_cudnn_sdp(before)
-
-
-def after_dropout(weights: Tensor, layout: AttentionLayout | Cache) -> Tensor:
-    """The weights (R, H, N, S) that meet the values; head records have those before dropout."""
-    if not layout.dropout:
-        return weights
-    dropped = F.dropout(weights, layout.dropout)
-    layout.dropped.append(dropped)
-    return dropped
 
 
 def into_windows(x: Tensor, rows: PackedRows, parts: int, heads: int) -> tuple[Tensor, ...]:

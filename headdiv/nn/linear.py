@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from headdiv.core.precision import HALF, at_least_float32, autocast
+from headdiv.core.precision import HALF, autocast
 from headdiv.core.tracing import is_traced
 
 MULTIPLE = 64  # of rows
@@ -72,14 +72,6 @@ def weight_is_all(module: nn.Module) -> bool:
     Not an adapter's, and not one with hooks: those of torch.nn.utils.prune recompute the weight before every call.
     """
     return type(module) in LINEAR and not module._forward_pre_hooks and not module._forward_hooks
-
-
-def linear_in_float32(x: Tensor, layer: nn.Module) -> Tensor:
-    """``layer(x)``, in float32 at least; in half precision only what an adapter computes of the layer's own type."""
-    if weight_is_all(layer):
-        weight, bias = (None if each is None else at_least_float32(each) for each in (layer.weight, layer.bias))
-        return F.linear(at_least_float32(x), weight, bias)
-    return at_least_float32(layer(x.to(next(layer.parameters()).dtype)))
 
 
 def with_rounded_rows(x: Tensor) -> Tensor:

@@ -94,7 +94,7 @@ def test_masks_and_edits_act_on_a_compiled_model(made):
         torch.testing.assert_close(call(), plain)
 
 
-@pytest.mark.parametrize("name", ["baseline", "moa", "moh", "differential"])
+@pytest.mark.parametrize("name", ["baseline", "moa", "drop-head"])
 def test_edits_act_in_cached_decoding_too(name):
     model, _ = tiny(EXAMPLES[name][0])
     batch, seen = make_batch(some_pairs(1, seed=5), [0]), []
@@ -260,7 +260,7 @@ def pruned():
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        (lambda: model_of("gated"), "encoder 1: heads cannot be removed from a GatedAttention"),
+        (lambda: model_of("drop-head").eval(), "encoder 1: heads cannot be removed from a DropHeadAttention"),
         (lambda: model_of(Halved()), "encoder 1: heads cannot be removed from a MultiHeadAttention with its output"),
         (pruned, "encoder 1: its output holds weight_mask, which would be lost"),
     ],

@@ -18,13 +18,13 @@ experiments:
     model: {d_model: 16, heads: 4, encoder_layers: 1, decoder_layers: 1, d_ff: 16, dropout: 0.0}
     # A large ε keeps Adam from turning the noise of gradients that are zero into whole steps.
     train: {epochs: 2, tokens_per_batch: 150, learning_rate: 0.001, warmup_steps: 5, epsilon: 1.0e-3}
-    variants: [baseline, d3, n3, dpp, hsic, moh, rfb, mixing, rotation]
+    variants: [baseline, d3, n3, dpp, hsic, moa, rfb, mixing, rotation]
     define:
       d3: {name: deacon, architecture: direct, m: 3}
       n3: {name: deacon, architecture: nonlinear, m: 3}
       dpp: {name: dpp, term: output}
       hsic: {name: hsic, term: output}
-      moh: {name: moh, shared: 1, k: 2}
+      moa: {name: moa, experts: 4, k: 2}
       rfb: {name: homeostasis, attention: rfb-kwta, s_att: 0.5, q_att: 4}
       mixing: {name: mixing, start: 0.4}
       rotation: {name: dynamic-rotation, choice: hard, swaps: 1}  # the second rank has no batch to look at
@@ -62,7 +62,7 @@ with runtime.process_group(torch.device("cpu")):
     for run in sys.argv[1:]:
         cli(["train", *run.split(), "--profile", "ranks", "--no-scores"], standalone_mode=False)
 """
-RUNS = [f"deacon/translation {name}" for name in ("baseline", "d3", "n3", "dpp", "hsic", "moh", "rfb")]
+RUNS = [f"deacon/translation {name}" for name in ("baseline", "d3", "n3", "dpp", "hsic", "moa", "rfb")]
 RUNS += [f"deacon/translation {name}" for name in ("mixing", "rotation")]
 RUNS += [f"deacon/lm {name}" for name in ("baseline", "a2", "d2")]  # gradients of two batches are added up
 

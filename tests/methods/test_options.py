@@ -57,8 +57,6 @@ REFUSED = [
     ({**MOA, "k": 5}, LARGE, "k", "more than the 4 experts"),
     ({**MOA, "k": 1, "renormalise": True}, LARGE, "renormalise", "expected k ≥ 2"),
     ({**MOA, "noise_floor": 0.01}, LARGE, "noise_floor", "expected noisy: true"),
-    ({"name": "moh", "shared": 1, "k": 1}, LARGE, "k", "expected k ≥ 2"),
-    ({"name": "moh", "shared": 5, "k": 4}, LARGE, "k", "more than the model's 8"),
     (manual(layers=[1, 9]), LARGE, "plan.0", "layers 1 to 6, found 9"),
     (manual(heads=[[1, 9]]), LARGE, "plan.0", "heads 1 to 8, found 9"),
     (manual(), LARGE, "plan.0", "swapped with itself"),
@@ -67,7 +65,6 @@ REFUSED = [
     (dynamic(swaps=25), LARGE, "swaps", "more than the 24"),
     (dynamic("soft", swaps=9), LARGE, "swaps", "more than the 8"),
     (dynamic("soft", layers=4), LARGE, "layers", "more than half of the 6 layers"),
-    ({"name": "differential"}, CONFIG, "heads", "even number of heads, found 3"),
     ({"name": "rotation"}, TWO, "plan.0", "layers 1 to 2, found 5"),
     ({"name": "rotation"}, Stack(), "plan.0", "no cross attention, only encoder and decoder"),
     (sparse("kwta", s_att=0.5), SmallSizes(heads=256), "s_att", "a head has 1"),
@@ -85,7 +82,6 @@ def test_what_a_model_has_no_room_for_is_named(options, model, key, words):
 def test_what_another_model_or_nobody_uses_is_no_mistake():
     check_method({"name": "rotation"}, SmallSizes(decoder_layers=5))
     check_method({"name": "rotation", "plan": [planned(kind="encoder", layers=[1, 5])]}, Stack())
-    check_method({"name": "moh", "shared": 1, "k": 1, "gates": "printed"}, CONFIG)
     assert check_method(sparse("dropout", "kwta", s_att=0.001), TWO)["s_att"] == 0.001
 
 
@@ -103,8 +99,6 @@ def test_what_another_model_or_nobody_uses_is_no_mistake():
         ([MOA, KWTA], ".1", "'moa' builds encoder attention as a whole and leaves nothing for 'homeostasis'"),
         ([SWAPS, MOA], ".1", "'rotation' swaps heads of ordinary attention, of which 'moa' leaves none"),
         ([MOA, APART, VALUES], ".2", "'dpp' compares the heads' values, which all experts of 'moa' share"),
-        ([{"name": "talking-heads"}, APART | {"term": "position"}], ".1", "of 'talking-heads' can be negative"),
-        ([{"name": "differential", "heads": "kept"}, VALUES], ".1", "of 'differential' can be negative"),
         ([SWAPS, dynamic("random", swaps=1)], ".1", "would each swap heads"),
     ],
 )

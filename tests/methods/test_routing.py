@@ -1,5 +1,6 @@
 """The router of a mixture, its losses on one rank and on several, and what the results keep of it."""
 
+import copy
 import json
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from moa_parts import MOA, TOP, E, build
 from packed import packed_rows, random, randomly, sentences
 
+import headdiv
 from headdiv.analysis.similarity import Observed
 from headdiv.methods import make_method
 from headdiv.methods.base import ValidationSplit
@@ -60,6 +62,18 @@ def test_autocast_changes_no_choice(noisy):
             routing = module(x)
         found.append([routing.logits, routing.probabilities, routing.experts, routing.gates])
     torch.testing.assert_close(*found, rtol=0, atol=0)
+
+
+def test_a_bfloat16_module_chooses_in_float32_and_can_be_copied_after_a_pass():
+    torch.manual_seed(1)
+    module = headdiv.MultiheadAttention(12, 4, MOA, batch_first=True, dtype=torch.bfloat16)
+    x = torch.randn(2, 5, 12, dtype=torch.bfloat16)
+    with record_heads(module) as records:
+        output = module(x, x, x, need_weights=False)[0]
+    assert (output.dtype, records[0].routing.probabilities.dtype) == (torch.bfloat16, torch.float32)
+    output.sum().backward()
+    assert all(p.grad.isfinite().all() for p in module.parameters() if p.grad is not None)
+    torch.testing.assert_close(copy.deepcopy(module)(x, x, x)[0], module(x, x, x)[0])
 
 
 def test_of_equal_probabilities_the_lower_number_comes_first():
@@ -160,6 +174,17 @@ def test_what_a_method_adds_is_the_weighted_sum_over_its_modules():
     as_coded = make_method({**results, "added": "sum"}).aux_loss(modules, records, 0.0, 90)
     torch.testing.assert_close(as_coded, expected / 90)
     torch.testing.assert_close(make_method(MOA).aux_loss(modules, records, 0.0, 90), 0.01 * balance + 0.001 * z)
+
+
+def test_the_losses_of_routers_of_other_sizes_add_up():
+    methods = [make_method({**MOA, "experts": experts}) for experts in (3, 5)]
+    modules = torch.nn.ModuleList(headdiv.MultiheadAttention(12, 4, method) for method in methods)
+    x = random(1, 4, 2, 12, dtype=torch.float32)
+    with record_heads(modules) as records:
+        for module in modules:
+            module(x, x, x)
+    alone = [methods[0].aux_loss(modules, [record], 0.0, 7) for record in records]
+    torch.testing.assert_close(methods[0].aux_loss(modules, records, 0.0, 7), sum(alone))
 
 
 # ---- what it has learnt

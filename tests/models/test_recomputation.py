@@ -12,7 +12,7 @@ from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.methods import make_method
 
 TRAIN = TrainConfig(label_smoothing=0.1, learning_rate=0.01, warmup_steps=1)
-OF_EACH_HOOK = ("moa-2", "differential-1", "moh-1", "homeostasis-2", "deacon-1", "dpp-1")
+OF_EACH_HOOK = ("moa-2", "drop-head-1", "mixing-1", "homeostasis-2", "deacon-1", "dpp-1")
 
 
 def trained(options, recompute, config=TRAIN):

@@ -21,10 +21,10 @@ D = 16
 BATCH_STATISTICS = ("deacon",)  # in training: buffers change, which torch.func refuses
 OF_EACH_HOOK = {  # what a method changes: an example
     "projections": {"name": "moa", "experts": 4, "k": 2},
-    "weights": {"name": "differential"},
-    "heads": {"name": "moh", "shared": 2, "k": 2},
+    "heads": {"name": "drop-head", "start": 0.5},
     "before the output": {"name": "homeostasis", "attention": "kwta", "s_att": 0.5},
     "output stage": {"name": "deacon", "m": 2},
+    "row by row": {"name": "mixing", "start": 0.0},
     "loss": {"name": "dpp", "term": "output"},
 }
 
@@ -36,9 +36,8 @@ def of_each_hook(*but):
 
 def drop_in(options, training=False, **more):
     torch.manual_seed(0)
-    heads = 4 if options["name"] in ("differential", "moh") else 2
     options = {**options, "m": 2} if options["name"] == "deacon" else of_attention(options)
-    return MultiheadAttention(D, heads, make_method(options), batch_first=True, **more).train(training)
+    return MultiheadAttention(D, 2, make_method(options), batch_first=True, **more).train(training)
 
 
 def arguments(B, N):

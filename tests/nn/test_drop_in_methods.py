@@ -1,7 +1,6 @@
 """Every method in the drop-in: values beside keys, other widths, states for torch, adapters, names of modules."""
 
 import copy
-import math
 
 import pytest
 import torch
@@ -66,14 +65,6 @@ def test_other_widths_are_columns_of_zeros(options):
     torch.testing.assert_close(added(x, key, value), plain(x, key_rows, value_rows))
 
 
-@pytest.mark.parametrize("heads", ["halved", "kept"])
-def test_masks_of_each_head_are_those_of_differential_heads(heads):
-    module = drop_in({"name": "differential", "heads": heads})
-    x, shared = random(B, N, D), torch.ones(N, N, dtype=torch.bool).triu(1)
-    each = shared.expand(B * module.attention.head_slots, N, N)
-    torch.testing.assert_close(module(x, x, x, attn_mask=each), module(x, x, x, attn_mask=shared))
-
-
 # ---- states
 
 
@@ -107,7 +98,7 @@ def test_the_state_dict_of_torchs_module_loads_and_so_does_our_own(bias):
 
 @pytest.mark.parametrize(
     "options",
-    [*(EXAMPLES[name][0] for name in ("gated", "talking-heads", "moa", "homeostasis", "differential")),
+    [*(EXAMPLES[name][0] for name in ("moa", "homeostasis")),
      {"name": "head-scale", "normalisation": "layer"}],
     ids=lambda o: o["name"],
 )  # fmt: skip
@@ -131,7 +122,6 @@ def test_what_has_lost_a_head_or_is_pruned_is_not_put_into_torchs_state():
 READ = [  # methods whose code reads weights of these layers
     ({"name": "baseline"}, ["in_projection"]),
     ({"name": "deacon", "m": 2}, ["in_projection", "output.project"]),
-    ({"name": "moh", "shared": 2, "k": 2}, ["in_projection", "shared", "types"]),
     ({"name": "moa", "experts": 3, "k": 2}, ["query", "key_value", "output"]),
 ]
 
@@ -160,7 +150,7 @@ def test_a_pruned_projection_is_the_one_of_now_in_every_kind_of_attention(option
 
 @pytest.mark.parametrize("options", [
     {"name": "mixing"}, {"name": "head-scale", "normalisation": "layer"}, {"name": "deacon", "m": 2},
-    {"name": "homeostasis", "attention": "kwta", "s_att": 0.5}, {"name": "moh", "shared": 2, "k": 2},
+    {"name": "homeostasis", "attention": "kwta", "s_att": 0.5},
 ], ids=lambda options: options["name"])  # fmt: skip
 def test_merged_adapters_of_peft_compute_what_they_did_before(options):
     peft = pytest.importorskip("peft")
@@ -201,16 +191,9 @@ def test_layers_that_are_left_out_are_counted_by_kind_and_given_ones_stay():
     assert list(heads_of(modules)) == ["encoder 2", "encoder 1", "encoder 3"]
 
 
-@pytest.mark.parametrize("number", [
-    lambda model, method: method.own_parameters(model),
-    lambda model, method: method.before_optimizer_step(model, 0.5),
-    lambda model, method: headdiv.ModelHeads(model),
-])  # fmt: skip
-def test_copies_of_differential_attention_have_the_lambda_of_their_own_layer(number):
-    model, method = copies({"name": "differential", "heads": "kept"})
-    number(model, method)
-    expected = [0.8 - 0.6 * math.exp(-0.3 * layer) for layer in range(3)]
-    assert [each.self_attn.attention.start for each in model.layers] == expected
+def test_a_copy_of_a_numbered_layer_keeps_its_number():
+    model, _ = copies("baseline")
+    assert list(heads_of(model)) == THREE
     assert list(heads_of(copy.deepcopy(model.layers[1]))) == ["encoder 2"]
 
 

@@ -87,9 +87,8 @@ def test_measures_and_masks_of_heads_are_those_of_the_cpu(options):
 
 def attention(options):
     torch.manual_seed(0)
-    heads = 4 if options["name"] in ("differential", "moh") else 2
     options = {**options, "m": 2} if options["name"] == "deacon" else of_attention(options)
-    return headdiv.MultiheadAttention(16, heads, make_method(options), batch_first=True)
+    return headdiv.MultiheadAttention(16, 2, make_method(options), batch_first=True)
 
 
 def use(module, device, x, masks):

@@ -35,10 +35,6 @@ OF_METHODS = {
     "homeostasis rfb-kwta": ("#117733", "D"),
     "homeostasis smart": ("#0B3D1B", "D"),
     "moa": ("#999933", "p"),
-    "moh": ("#999933", "h"),
-    "talking-heads": ("#7A4B1F", "H"),
-    "gated": ("#7A4B1F", "8"),
-    "differential": ("#7A4B1F", "d"),
     "drop-head": ("#DDCC77", "D"),
     "combined": ("#777777", "*"),
 }
