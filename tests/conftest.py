@@ -136,11 +136,14 @@ def home(tmp_path_factory):
 
 
 @pytest.fixture
-def own_methods(monkeypatch):
+def own_methods():
     """Methods that the test registers are known in it alone."""
     from headdiv.methods import METHODS
 
-    monkeypatch.setattr(METHODS, "_known", dict(METHODS._known))
+    known = dict(METHODS)
+    yield
+    METHODS.clear()
+    METHODS.update(known)
 
 
 @pytest.fixture

@@ -1,1 +1,1 @@
-"""Files, paths, settings, errors, processes: what everything else stands on."""
+"""Files, settings, errors, number formats, ranks: what everything else stands on."""

@@ -1,4 +1,4 @@
-"""Checksums beside stored files: ``SHA256SUMS`` in a folder of work/, data/prepared or results/.
+"""Checksums beside files: ``SHA256SUMS`` in a folder of checkpoints, of a finished run, or of prepared data.
 
 `sha256sum -c` reads it.
 
@@ -8,15 +8,12 @@ one is noticed.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-
-from headdiv.core.errors import DamageError, DataError, StorageError
-from headdiv.core.files import checksum, once_a_version, read_json, write_text
+from headdiv.core.errors import DamageError
+from headdiv.core.files import checksum, once_a_version, write_text
 
 MANIFEST = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\0-\x1f]+)")
@@ -41,36 +38,32 @@ def note(folder: Path, *names: str, key: str | None = None) -> None:
 
 
 def check(folder: Path, *names: str, key: str | None = None) -> None:
-    """Compare files with their checksums; all that the manifest or the folder has where none is named.
-
-    A file that the manifest lacks is older than manifests: it must be readable, and is then added. So is ``key`` where
-    the manifest has none.
+    """Compare files with their checksums: those of these names, or all that the manifest has.
 
     Raises:
-        DamageError: a file is missing, is not what was written, or cannot be read; or the manifest has another key.
+        DamageError: a file is missing, has no checksum, cannot be read or is not what was written; or the manifest
+            is missing or has another key.
         PermissionError: this user may not read it.
     """
     noted, known = _read(folder)
-    if None not in (key, noted) and key != noted:
+    if not known:
+        raise DamageError(f"{folder / MANIFEST}: missing or empty")
+    if key is not None and key != noted:
         raise DamageError(f"{folder}: its files are those of {noted}, expected {key}")
-    names = names or tuple(known | dict.fromkeys(_all(folder)))
-    for name in names:
+    for name in names or known:
         path = folder / name
+        if name not in known:
+            raise DamageError(f"{path}: has no checksum in {MANIFEST}")
         try:
-            if name not in known:
-                _readable(path)
-            else:
-                _compare(path, known[name])
+            found = _checksum(path)
         except FileNotFoundError:
             raise DamageError(f"{path}: missing") from None
         except PermissionError:  # not damage
             raise
         except OSError as error:
             raise DamageError(f"{path}: cannot be read ({error.strerror or error})") from None
-    new = [name for name in names if name not in known]
-    if new or (key is not None and noted is None):
-        with contextlib.suppress(OSError, StorageError):  # a folder that may only be read stays as it is
-            note(folder, *(new or names), key=key)
+        if found != known[name]:
+            raise DamageError(f"{path}: damaged, its sha256 is {found[:12]}…, expected {known[name][:12]}…")
 
 
 def whole(path: Path, remedy: str) -> bool:
@@ -83,26 +76,6 @@ def whole(path: Path, remedy: str) -> bool:
         log.warning("%s; %s", error, remedy)
         return False
     return True
-
-
-def _compare(path: Path, expected: str) -> None:
-    if (found := _checksum(path)) != expected:
-        raise DamageError(f"{path}: damaged, its sha256 is {found[:12]}…, expected {expected[:12]}…")
-
-
-def _readable(path: Path) -> None:
-    try:
-        if path.suffix == ".json":
-            read_json(path)
-        elif path.suffix == ".safetensors":
-            with safe_open(path, "numpy"):  # which compares the file's length with what its header says
-                pass
-        elif not path.is_file():
-            raise FileNotFoundError
-    except SafetensorError as error:
-        raise DamageError(f"{path}: damaged ({error})") from None
-    except DataError as error:
-        raise DamageError(f"{error}") from None
 
 
 def _read(folder: Path) -> tuple[str | None, dict[str, str]]:

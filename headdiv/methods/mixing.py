@@ -96,9 +96,7 @@ class Mixing(Method):
         start: float = Field(0.31, ge=0, le=1, description="P, share of the training until which A is frozen")
         gamma: float = Field(40.0, ge=0, description="γ; 0: no loss on A")
         growth: float = Field(1e-4, ge=0, description="Δr")
-        former: Literal["written", "coded"] = Field(
-            "written", description="Θ0: before the last step, or the current parameters; the gradient is the same"
-        )
+        former: Literal["written"] = Field("written", description="Θ0: the parameters before the last step")
         kinds: tuple[Kind, ...] = Field(
             ATTENTION_KINDS, min_length=1, description="kinds of attention whose heads are mixed"
         )
@@ -131,7 +129,7 @@ class Mixing(Method):
         """The sum of L_nuc over layers with the same number of heads; it keeps their norms for the next step."""
         norms = nuclear_norms(torch.stack([layer.alphas for layer in layers]))  # (modules,)
         current = norms.detach()
-        former = torch.stack([layer.former_norm for layer in layers]) if self.options.former == "written" else current
+        former = torch.stack([layer.former_norm for layer in layers])
         for layer, norm in zip(layers, current, strict=True):
             layer.current_norm = norm
         return (former + self.options.growth - norms).sum()

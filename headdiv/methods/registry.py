@@ -12,7 +12,6 @@ import linecache
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import FunctionType
 from typing import Any, TypeVar
@@ -24,48 +23,18 @@ from headdiv.methods.base import Method, MethodOptions
 from headdiv.nn.sizes import Sizes
 
 Registered = TypeVar("Registered", bound=Method)
-GROUP = "headdiv.methods"  # of entry points
 OWN = __name__.partition(".")[0]
 LOADED = "__headdiv_checksum__"  # attribute of a module: its file's checksum when it was loaded
 
 
-class Methods(Mapping[str, type[Method]]):
-    """The table: a read-only mapping of names to classes, which only `register` extends.
-
-    Entry points of installed packages are loaded when a name is first looked up; what they load registers itself.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, type[Method]] = {}
-        self._searched = False
-
-    def _all(self) -> dict[str, type[Method]]:
-        if not self._searched:
-            self._searched = True  # first: what is loaded may look names up
-            for point in entry_points(group=GROUP):
-                with named_in_errors(f"entry point {point.name} = {point.value}"):
-                    point.load()
-        return self._known
-
-    def __getitem__(self, name: str) -> type[Method]:
-        return self._all()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-
-METHODS = Methods()
+METHODS: dict[str, type[Method]] = {}  # extended by `register`
 
 
 def register(method: type[Registered], name: str | None = None) -> type[Registered]:
     """Register a method under its name, so that configurations can use it like a built-in one.
 
     A class whose definition is run again replaces the old one.
-    A file that calls this takes part when it is imported, when a profile names it under ``plugins``, or when an
-    installed package names its module in an entry point of the group ``headdiv.methods``.
+    A file that calls this takes part when it is imported, or when a profile names it under ``plugins``.
 
     Args:
         method: a subclass of `Method`.
@@ -80,12 +49,12 @@ def register(method: type[Registered], name: str | None = None) -> type[Register
     name = name or getattr(method, "name", None)
     if not issubclass(method, Method) or not isinstance(name, str):
         raise ConfigError(f"register: found {method!r} of the name {name!r}, expected a class after Method with a name")
-    taken = METHODS._known.get(name, method)
+    taken = METHODS.get(name, method)
     if (taken.__module__, taken.__qualname__) != (method.__module__, method.__qualname__):
         raise ConfigError(
             f"{name!r} cannot be registered as a method: the name is taken by {taken.__module__}.{taken.__qualname__}"
         )
-    METHODS._known[name] = method
+    METHODS[name] = method
     file_of(method)  # as it is now, while it is imported: it may be edited before the first run
     return method
 

@@ -11,10 +11,7 @@ heads.detach()
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Mapping, Sequence
-from statistics import median
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -29,16 +26,6 @@ from headdiv.pretrained.removal import remove_if_right
 __all__ = ["attach", "copied", "head_table", "least_important_first"]
 
 Arguments = Mapping[str, Tensor]  # of a forward pass: input_ids, attention_mask, labels, …
-ROUNDS = 5  # forward passes whose median time is taken
-
-
-class Removed(NamedTuple):
-    """What removing heads changed."""
-
-    parameters_before: int
-    parameters_after: int
-    seconds_before: float | None  # of a forward pass, where a batch was given
-    seconds_after: float | None
 
 
 class PretrainedHeads(ModelHeads):
@@ -103,39 +90,21 @@ class PretrainedHeads(ModelHeads):
 
     # ---- removing
 
-    def remove(self, gone: Sequence[Head], batch: Arguments | None = None) -> Removed:
+    def remove(self, gone: Sequence[Head], batch: Arguments | None = None) -> None:
         """Remove heads permanently: the output is that of the masked model, with fewer parameters and in less time.
 
         Args:
             gone: heads (module, number from 1); the remaining ones are renumbered.
-            batch: for timing a forward pass, and for trying the model; not needed where it reads tokens alone.
+            batch: for trying the model; not needed where it reads tokens alone.
 
         Raises:
             DataError: a head is not there, its module is no longer as transformers made it, or the architecture's code
                 does not work with fewer heads. The model stays as it was.
         """
         masks = masks_without(self.model, gone)
-        before = self._size(batch)
         numbers = {name: [i for i, m in enumerate(mask, 1) if not m] for name, mask in masks.items()}
         with evaluating(self.model):
             remove_if_right(self.model, numbers, batch)
-        after = self._size(batch)
-        return Removed(before[0], after[0], before[1], after[1])
-
-    @torch.no_grad()
-    def _size(self, batch: Arguments | None) -> tuple[int, float | None]:
-        """Parameters, and the median seconds of a forward pass over the batch."""
-        parameters, seconds = sum(parameter.numel() for parameter in self.model.parameters()), []
-        if batch is None:
-            return parameters, None
-        with evaluating(self.model):
-            for _ in range(ROUNDS + 1):  # the first warms up
-                began = time.perf_counter()
-                self.model(**batch)
-                if next(self.model.parameters()).is_cuda:
-                    torch.cuda.synchronize()
-                seconds.append(time.perf_counter() - began)
-        return parameters, median(seconds[1:])
 
 
 def attach(model: nn.Module) -> PretrainedHeads:

@@ -100,7 +100,7 @@ def test_hooks_of_all_are_called_in_the_order_of_the_list():
 
 
 def test_losses_add_up():
-    parts = (APART, VALUES, MIXING | {"former": "coded"})
+    parts = (APART, VALUES, MIXING)
     batch = make_batch(some_pairs(), range(6))
     model, method = tiny(combined(*parts))
     assert method.required_records() == "weights"

@@ -90,10 +90,10 @@ def test_masking_is_a_literal_mask_and_removal_is_masking_with_fewer_parameters(
     literal_mask(headdiv.pretrained.attach(literal), gone)
     assert difference(logits(literal, given), masked, given) < 1e-5
     assert difference(logits(model, given), masked, given) > 1e-3
-    change = heads.remove(gone, given)
+    parameters = model.num_parameters()
+    heads.remove(gone, given)
     assert difference(logits(model, given), masked, given) < 1e-5
-    assert change.parameters_after < change.parameters_before
-    assert change.seconds_after > 0
+    assert model.num_parameters() < parameters
     assert heads.counts == {place: 4 - sum(place == each for each, _ in gone) for place in places}
     with heads.without([(places[0], 2)]):  # the third of the model as it was
         again = logits(model, given)
