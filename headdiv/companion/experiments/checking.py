@@ -25,7 +25,6 @@ from headdiv.companion.experiments.results import (
     DECIDING,
     OF_VARIANT,
     corpus_difference,
-    difference,
     with_results,
 )
 from headdiv.companion.experiments.run_result import (
@@ -42,7 +41,7 @@ from headdiv.companion.experiments.run_result import (
 from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import AVERAGE, BEST, OF_PARAMETERS, Run, Score, Task
-from headdiv.companion.tasks.run_config import RunConfig, content_of, has_name, run_name
+from headdiv.companion.tasks.run_config import RunConfig, content_of, difference, has_name, run_name
 from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import ConfigError, DataError, HeaddivError
 from headdiv.core.files import in_lines, read_json, write_text

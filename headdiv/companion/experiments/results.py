@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from headdiv.companion.experiments.run_result import (
     stored_files,
     write_outputs,
 )
-from headdiv.companion.tasks.run_config import first_difference
+from headdiv.companion.tasks.run_config import difference
 from headdiv.core.errors import DataError, HeaddivError, NotStoredError
 from headdiv.core.files import in_lines, read_json, write_text
 
@@ -72,11 +72,7 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
     for path, run in results.items():
         alike = first_of_variant.setdefault(run.variant, path)
         for other, sections, may_differ in ((first, SHARED, free), (alike, OF_VARIANT, ())):
-            differs = difference(run.config.sections(), results[other].config.sections(), sections, may_differ)
-            differs = differs or corpus_difference(run.data, results[other].data)
-            if other is alike:
-                differs = differs or code_difference(run, results[other])
-            if differs:
+            if differs := run_difference(run, results[other], sections, may_differ):
                 raise DataError(
                     f"{path}: {differs} in {other}; remove the older of the two, and {command} makes it anew"
                 )
@@ -117,18 +113,18 @@ def work_of(run: RunResult) -> float:
     return run.parameters * run.curve[-1].steps * run.config.train["tokens_per_batch"]
 
 
-def difference(
-    mine: dict[str, Any], theirs: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
-) -> str | None:
-    """The first difference of two configurations in words: "train.epochs is 10, but 30"; None where there is none.
+def run_difference(run: RunResult, other: RunResult, sections: Sequence[str], free: Container[str] = ()) -> str | None:
+    """The first thing in words in which two runs were made otherwise; None where there is none.
 
-    ``sections`` and ``free`` are as for `headdiv.companion.tasks.run_config.first_difference`.
+    Compared are these sections of their configurations but for the keys that are ``free`` (`difference`), their
+    corpora, and, where "method" is among the sections, the code of a method of one's own.
     """
-    if (key := first_difference(theirs, mine, sections, free)) is None:
-        return None
-    section, _, name = key.partition(".")
-    values = (repr(config[section].get(name, "left at its default")) for config in (mine, theirs))
-    return f"{key} is {', but '.join(values)}"
+    differs = difference(run.config.sections(), other.config.sections(), sections, free)
+    differs = differs or corpus_difference(run.data, other.data)
+    codes = run.provenance.method_code, other.provenance.method_code
+    if differs or "method" not in sections or None in codes or codes[0] == codes[1]:
+        return differs
+    return f"provenance.method_code is {codes[0]!r}, but {codes[1]!r}"
 
 
 def corpus_difference(corpus: DataStatistics, other: DataStatistics) -> str | None:
@@ -146,14 +142,6 @@ def corpus_difference(corpus: DataStatistics, other: DataStatistics) -> str | No
             if left != right and not (isinstance(left, float) and math.isclose(left, right)):
                 return f"data.{name} is {left!r}, but {right!r}"
     return None
-
-
-def code_difference(run: RunResult, other: RunResult) -> str | None:
-    """That two runs of a method of one's own were trained with other code, in words; None where they were not."""
-    codes = run.provenance.method_code, other.provenance.method_code
-    if None in codes or codes[0] == codes[1]:
-        return None
-    return f"provenance.method_code is {codes[0]!r}, but {codes[1]!r}"
 
 
 def runs(profile: str, by_epoch: bool = False) -> pd.DataFrame:

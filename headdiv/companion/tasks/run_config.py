@@ -91,27 +91,29 @@ def code_of_methods(config: RunConfig) -> list[str]:
     return own_code(config.method)
 
 
-def first_difference(
-    config: dict[str, Any], other: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
+def difference(
+    mine: dict[str, Any], theirs: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
 ) -> str | None:
-    """The first key ("train.epochs") with which two stored configurations ask for different results.
+    """The first difference with which two stored configurations ask for different results, None where there is none.
 
-    When checkpoints are written changes nothing, nor what is kept for the backward pass. A key that only one has came
-    later than the other, unless its default is not stored (`hash_neutral`): then it has another value.
+    In words: "train.epochs is 10, but 30". When checkpoints are written changes nothing, nor what is kept for the
+    backward pass. A key that only one has came later than the other, unless its default is not stored
+    (`hash_neutral`): then it has another value.
 
     Args:
-        config: a run's configuration as its metrics keep it.
-        other: another's.
+        mine: a run's configuration as its metrics keep it.
+        theirs: another's.
         sections: those that are compared: "data", "model", "method", "train", "decode".
         free: keys ("train.learning_rate") that may differ.
     """
     for section in sections:
-        mine, theirs = config.get(section, {}), other.get(section, {})
-        for key in mine | theirs:
-            counts = (key in mine and key in theirs) or _left_out_by_default(section, key, mine)
-            differs = counts and key not in TrainConfig.of_no_effect and mine.get(key) != theirs.get(key)
+        left, right = mine.get(section, {}), theirs.get(section, {})
+        for key in right | left:
+            counts = (key in left and key in right) or _left_out_by_default(section, key, right)
+            differs = counts and key not in TrainConfig.of_no_effect and left.get(key) != right.get(key)
             if differs and f"{section}.{key}" not in free:
-                return f"{section}.{key}"
+                values = (repr(values.get(key, "left at its default")) for values in (left, right))
+                return f"{section}.{key} is {', but '.join(values)}"
     return None
 
 

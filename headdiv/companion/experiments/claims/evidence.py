@@ -18,7 +18,7 @@ from headdiv.companion.experiments.claims.records import load_claims
 from headdiv.companion.experiments.papers import BASELINE, load_paper
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.run_config import first_difference
+from headdiv.companion.tasks.run_config import difference
 from headdiv.core.errors import HeaddivError
 from headdiv.methods import check_method, stored_method
 
@@ -117,7 +117,7 @@ class Results:
             return False
         # Options that came later than a run had the value that is their default now.
         method = stored_method(check_method(row.method, TASKS[run.kind].Model(**model)))
-        same_method = first_difference({"method": method}, {"method": run.config.method}, ["method"]) is None
+        same_method = difference({"method": run.config.method}, {"method": method}, ["method"]) is None
         complete = scale.examples is None or (run.training_examples or 0) >= COMPLETE * scale.examples
         long_enough = run.epochs >= (scale.epochs or 0) and run.curve[-1].steps >= (scale.steps or 0)
         return same_method and complete and long_enough
@@ -133,7 +133,7 @@ def score_of(run: RunResult, name: str) -> float | None:
 
 def _alike(run: RunResult, other: RunResult, sections: Iterable[str]) -> bool:
     """Whether two runs have these settings in common, and their length."""
-    same = first_difference(run.config.sections(), other.config.sections(), sections) is None
+    same = difference(run.config.sections(), other.config.sections(), sections) is None
     return same and run.epochs == other.epochs
 
 
