@@ -1,1 +1,1 @@
-"""Tables, figures and the report, made from the metrics of stored runs and from nothing else."""
+"""Tables, figures and the report, from what is stored of runs; run notebooks and the explorer show trained models."""

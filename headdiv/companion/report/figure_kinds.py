@@ -40,8 +40,8 @@ class FigureEntry:
         """What it needs of its experiment's variants besides these, "baseline and alphas or cosine"; "" for nothing."""
         there = set(there)
         needed = [variant for variant in self.against if variant not in there]
-        if not there.intersection(self.variants or there):
-            needed.append(" or ".join(self.variants) or "a run")
+        if self.variants and not there.intersection(self.variants):
+            needed.append(" or ".join(self.variants))
         return " and ".join(needed)
 
     def planned_in(self, runs: Runs) -> bool:

@@ -1,4 +1,4 @@
-"""All methods on one task with one budget: scores with intervals over seeds, paired bootstrap, costs, heads."""
+"""Tables that compare outputs, as the head-to-head's: intervals over seeds, paired bootstrap, costs, heads."""
 
 from __future__ import annotations
 
