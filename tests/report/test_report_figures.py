@@ -173,6 +173,10 @@ def test_the_example_of_contributing_is_a_figure(recorded, project, monkeypatch)
     entry.draw.__name__ = "figure6"
     with pytest.raises(ConfigError, match="'deacon_figure6' is taken"):
         companion.add_figure("deacon/translation")(entry.draw)
+    entry.draw.__name__, entry.draw.__code__ = "nothing", (lambda profile, figure: None).__code__
+    companion.add_figure("deacon/translation")(entry.draw)
+    with pytest.raises(ConfigError, match="returned None, expected a matplotlib Figure"):
+        figures.draw("deacon_nothing", "p")
 
 
 # ---- curves

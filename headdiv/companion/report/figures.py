@@ -154,6 +154,8 @@ def draw(name: str, profile: str) -> Figure:
         raise NotStoredError(f"{entry.label} needs {lacking} among the stored runs of profile {profile}")
     with matplotlib.rc_context(STYLE):
         figure = entry.draw(profile, entry, **entry.options)
+        if not isinstance(figure, Figure):
+            raise ConfigError(f"{entry.name}: its function returned {figure!r}, expected a matplotlib Figure")
         if entry.compares:
             labels = labels_of(entry.experiment, dict.fromkeys((*entry.against, *entry.variants)))
             absent = [label for variant, label in labels.items() if variant not in stored[entry.experiment]]
