@@ -39,7 +39,7 @@ from headdiv.core.tracing import uncompiled
 from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import IDENTITIES, MultiHeadAttention
 from headdiv.nn.packing import PackedRows
-from headdiv.nn.projections import must_be_merged
+from headdiv.nn.projections import keep_units, must_be_merged, units_of
 from headdiv.nn.records import Edit, HeadModule, HeadRecord, attention_modules, record_heads
 from headdiv.nn.sizes import AttentionSpec
 
@@ -259,25 +259,14 @@ class ModelHeads:
             if not len(kept[name]):
                 raise DataError(f"{name}: all of its heads are to be removed; expected one that stays")
         for name, module in modules.items():
-            _cut(module, kept[name])
+            H, K, left = module.spec.heads, module.head_width, kept[name].tolist()
+            keep_units(module.in_projection, units_of([block * H + head for block in range(3) for head in left], K))
+            keep_units(module.output, units_of(left, K), inputs=True)
+            module.spec = replace(module.spec, heads=len(left), width=K)
 
     def _value(self, metric: Metric, masks: Masks) -> float:
         with self.masked(masks), evaluating(self.model), torch.no_grad():
             return float(metric())
-
-
-@torch.no_grad()
-def _cut(module: MultiHeadAttention, kept: Tensor) -> None:
-    spec, K = module.spec, module.head_width
-    rows = (kept[:, None] * K + torch.arange(K)).flatten().to(module.output.weight.device)
-    blocks = torch.cat([block * spec.heads * K + rows for block in range(3)])
-    for layer, index, dim in ((module.in_projection, blocks, 0), (module.output, rows, 1)):
-        layer.weight = nn.Parameter(layer.weight.index_select(dim, index), layer.weight.requires_grad)
-    if module.in_projection.bias is not None:
-        bias = module.in_projection.bias
-        module.in_projection.bias = nn.Parameter(bias[blocks], bias.requires_grad)
-    module.in_projection.out_features, module.output.in_features = len(blocks), len(rows)
-    module.spec = replace(spec, heads=len(kept), width=K)
 
 
 def _replaced(given: Mapping[int, Tensor], outputs: Tensor, _: PackedRows) -> Tensor:

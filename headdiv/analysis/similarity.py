@@ -361,8 +361,8 @@ def measures_by_name(found: Iterable[tuple[AttentionSpec, HeadComparison]]) -> d
     return {
         spec.name: {
             "queries": measured.queries,
-            **{name: _rounded(getattr(measured, name).tolist()) for name in (*BY_HEAD, *BY_PAIR)},
-            "effective_rank": _rounded(measured.effective_rank),
+            **{name: rounded(getattr(measured, name).tolist()) for name in (*BY_HEAD, *BY_PAIR)},
+            "effective_rank": rounded(measured.effective_rank),
         }
         for spec, measured in found
     }
@@ -379,5 +379,6 @@ def averages(measured: HeadComparison) -> dict[str, float]:
     }
 
 
-def _rounded(value: Any) -> Any:
-    return [_rounded(x) for x in value] if isinstance(value, list) else round(value, 6)
+def rounded(value: Any) -> Any:
+    """A number with six decimals; of a list, however nested, each."""
+    return [rounded(x) for x in value] if isinstance(value, list) else round(value, 6)

@@ -1,4 +1,4 @@
-"""Whether torch traces or transforms what is computed."""
+"""Whether torch traces what is computed, or repeats it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,9 @@ Counts = TypeVar("Counts", bound=Callable[..., bool])
 NO_PASS = -1
 
 
-def is_transformed() -> bool:
-    """Whether a `torch.func` transform is running, which does not take old-style `torch.autograd.Function`s."""
-    return torch._C._are_functorch_transforms_active()
-
-
 def is_traced() -> bool:
-    """Whether a transform is running, or torch's compile, export or jit is tracing: values cannot be looked at then."""
-    return torch.compiler.is_compiling() or is_transformed() or torch.jit.is_tracing()
+    """Whether torch's compile, export or jit is tracing: values cannot be looked at then."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def uncompiled() -> contextlib.AbstractContextManager[object]:

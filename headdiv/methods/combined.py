@@ -15,6 +15,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, get_args
 
 from pydantic import Field
@@ -30,7 +31,7 @@ from headdiv.methods.base import (
     ValidationSplit,
     of_kinds,
 )
-from headdiv.methods.registry import METHODS, check_method, method_options, register, stored_method
+from headdiv.methods.registry import METHODS, method_options, register, stored_method
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.records import HeadRecord, attention_modules
 from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, BlockSpec, Kind, Sizes
@@ -79,8 +80,13 @@ class Combined(Method):
             min_length=2, description="methods, each with its name and options, in the order in which they act"
         )
 
-        def parts(self, at: Place = ("method", "methods"), source: Source | None = None) -> dict[str, Any]:
-            """The options of each method, by the names that results give them.
+        @cached_property
+        def parts(self) -> dict[str, MethodOptions]:
+            """The options of each method, by the names that results give them; raises as `parts_at`."""
+            return self.parts_at(("method", "methods"))
+
+        def parts_at(self, at: Place, source: Source | None = None) -> dict[str, MethodOptions]:
+            """The same, where the list is at this place of a file.
 
             Raises:
                 ConfigError: one is wrong, or does not go with an earlier one.
@@ -96,7 +102,7 @@ class Combined(Method):
             return parts
 
         def check(self, model: Sizes) -> tuple[str, str] | None:
-            for position, part in enumerate(self.parts().values()):
+            for position, part in enumerate(self.parts.values()):
                 if problem := part.check(model):
                     return f"methods.{position}.{problem[0]}", problem[1]
             return None
@@ -107,7 +113,7 @@ class Combined(Method):
             Raises:
                 ConfigError: one of them is wrong, or does not go with an earlier one.
             """
-            at, methods = (*at, "methods"), []
+            at = (*at, "methods")
             refused = {
                 "baseline": "changes nothing; leave it out",
                 "combined": "stands in the list of another; list its methods here instead",
@@ -115,26 +121,30 @@ class Combined(Method):
             for position, part in enumerate(self.methods):
                 if what := refused.get(str(part.get("name"))):
                     raise config_error((*at, position, "name"), f"{part['name']!r} {what}", source)
-                methods.append(check_method(part, model, (*at, position), source))
-            type(self)(methods=methods).parts(at, source)
-            return {"methods": methods}
+            methods = zip(self.methods, self.parts_at(at, source).values(), strict=True)
+            return {
+                "methods": [
+                    {"name": part["name"], **options.complete(model, (*at, position), source)}
+                    for position, (part, options) in enumerate(methods)
+                ]
+            }
 
         @classmethod
         def stored(cls, options: dict[str, Any]) -> dict[str, Any]:
             return {"methods": [stored_method(method) for method in options["methods"]]}
 
         def hooks_for(self, kind: Kind) -> frozenset[AttentionHook]:
-            return frozenset().union(*(part.hooks_for(kind) for part in self.parts().values()))
+            return frozenset().union(*(part.hooks_for(kind) for part in self.parts.values()))
 
         @property
         def observes_heads(self) -> bool:
-            return any(part.observes_heads for part in self.parts().values())
+            return any(part.observes_heads for part in self.parts.values())
 
     options: Options
 
     def __init__(self, options: MethodOptions | None = None, **values: Any) -> None:
         super().__init__(options, **values)
-        made = zip(self.options.methods, self.options.parts().items(), strict=True)
+        made = zip(self.options.methods, self.options.parts.items(), strict=True)
         self.parts: dict[str, Method] = {name: METHODS[method["name"]](part) for method, (name, part) in made}
 
     def _built(self, hook: AttentionHook, spec: AttentionSpec) -> Any:

@@ -33,7 +33,7 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.modules import active_modules
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.settings import hash_neutral
-from headdiv.core.tracing import is_transformed, once_a_pass
+from headdiv.core.tracing import once_a_pass
 from headdiv.gha import Direction, Moments, deacon_update, hebbian_direction, joined_moments, moments, pooled_covariance
 from headdiv.methods.base import Method, ValidationSplit, groups
 from headdiv.methods.head_scale import unused_scale
@@ -68,7 +68,7 @@ class InputMoments:
 
     def wanted(self, training: bool) -> bool:
         """Whether the rows of this pass count."""
-        return self.of_all_passes or (training and torch.is_grad_enabled() and not is_transformed())
+        return self.of_all_passes or (training and torch.is_grad_enabled())
 
     @torch.no_grad()
     def add(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> None:

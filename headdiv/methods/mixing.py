@@ -22,6 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from headdiv.analysis.similarity import rounded
 from headdiv.core.errors import TrainingError
 from headdiv.core.modules import active_modules
 from headdiv.core.precision import at_least_float32
@@ -154,7 +155,7 @@ class Mixing(Method):
         for name, layer in by_name((layer.spec.name, layer) for layer in self.layers(model)).items():
             alphas = layer.alphas.detach().double().cpu()
             result[name] = {
-                "alphas": [[round(value, 6) for value in row] for row in alphas.tolist()],
+                "alphas": rounded(alphas.tolist()),
                 "nuclear_norm": float(nuclear_norms(alphas)),
             }
         return {"alphas": result}

@@ -30,7 +30,6 @@ from torch.nn import functional as F
 
 from headdiv.core.precision import autocast
 from headdiv.core.settings import hash_neutral
-from headdiv.core.tracing import is_transformed
 from headdiv.methods.base import Method, MethodOptions, RequiredRecords, ValidationSplit
 from headdiv.methods.losses import no_values_to_compare
 from headdiv.methods.registry import register
@@ -64,16 +63,8 @@ def by_expert(experts: Tensor, number: int) -> ExpertGroups:
     return ExpertGroups(order.tensor_split(ends), rows.tensor_split(ends))
 
 
-def expert_product(x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
-    """y[to_e] += x[at_e] W_e for each expert: x (X, A), W (E, A, B) -> (lines, B)."""
-    y = x.new_zeros(lines, weight.shape[2])
-    for matrix, here, there in zip(weight.unbind(0), at, to, strict=True):
-        y.index_add_(0, there, x.index_select(0, here) @ matrix)
-    return y
-
-
 class ExpertProduct(torch.autograd.Function):
-    """`expert_product` with a backward pass that keeps no gathered copies.
+    """y[to_e] += x[at_e] W_e for each expert, with a backward pass that keeps no gathered copies.
 
     One product per expert, gathered and added up while in the cache. For E = 32 a batched product of groups padded to
     the longest takes twice as long, and one of all lines in the experts' order a fifth longer.
@@ -81,9 +72,13 @@ class ExpertProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
+        """x (X, A), W (E, A, B) -> (lines, B)."""
         ctx.save_for_backward(x, weight)
         ctx.at, ctx.to = at, to
-        return expert_product(x, weight, at, to, lines)
+        y = x.new_zeros(lines, weight.shape[2])
+        for matrix, here, there in zip(weight.unbind(0), at, to, strict=True):
+            y.index_add_(0, there, x.index_select(0, here) @ matrix)
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -118,8 +113,7 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
         weight = autocast(self.weight)  # which does not reach into the product
-        product = expert_product if is_transformed() else ExpertProduct.apply
-        return product(x.to(weight.dtype), weight, at, to, lines)
+        return ExpertProduct.apply(x.to(weight.dtype), weight, at, to, lines)
 
 
 class MixtureAttention(AttentionModule):

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headdiv.analysis.similarity import ENOUGH
+from headdiv.analysis.similarity import ENOUGH, rounded
 from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
@@ -228,8 +228,8 @@ def router_statistics(validation: ValidationSplit) -> dict[str, Any]:
         tokens, entropy, choices, gates = distributed.total(numbers).cpu().split([1, 1, E, E])
         result[f"{kind} {layer + 1}"] = {
             "tokens": int(tokens),
-            "load": _rounded(choices / choices.sum().clamp_min(1)),
-            "gate": _rounded(gates / choices.clamp_min(1)),
+            "load": rounded((choices / choices.sum().clamp_min(1)).tolist()),
+            "gate": rounded((gates / choices.clamp_min(1)).tolist()),
             "entropy": round(float(entropy / tokens.clamp_min(1)), 6),
             "words": [
                 [
@@ -253,7 +253,3 @@ def _statistics(routing: Routing, words: Tensor | None, V: int) -> list[Tensor]:
     if words is None:
         return [numbers, torch.zeros(E, V, dtype=torch.int64, device=p.device)]
     return [numbers, words_by_expert(experts, words, E, V)]
-
-
-def _rounded(values: Tensor) -> list[float]:
-    return [round(value, 6) for value in values.tolist()]

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headdiv.core.precision import HALF, at_least_float32
-from headdiv.core.tracing import is_traced, is_transformed
+from headdiv.core.tracing import is_traced
 from headdiv.nn.packing import AttentionLayout, PackedRows
 
 
@@ -73,7 +73,7 @@ def dot_product(
         dropped = F.dropout(p, layout.dropout)
         layout.dropped.append(dropped)
         return dropped.to(v.dtype) @ v, p.to(v.dtype)
-    if is_transformed() or layout.blind is not None:
+    if layout.blind is not None:
         scores = at_least_float32(q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
         p = masked_softmax(scores + layout.written_out(), layout).to(v.dtype)
         return p @ v, p if weights else None

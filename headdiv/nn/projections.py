@@ -7,6 +7,8 @@ Letters: T rows of queries and T' of memory, D model width, W = H·K width of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -71,6 +73,23 @@ def must_be_merged(where: str, projection: nn.Module, error: type[Exception] = D
             f"{where} holds {min(more)}, which would be lost; expected adapters, parametrisations and pruning masks to "
             "be merged before"
         )
+
+
+def units_of(heads: Sequence[int], width: int) -> Tensor:
+    """The units, of so many to a head, that belong to these heads, from 0."""
+    return (torch.tensor(heads)[:, None] * width + torch.arange(width)).flatten()
+
+
+@torch.no_grad()
+def keep_units(projection: nn.Module, index: Tensor, inputs: bool = False) -> None:
+    """Keep these outputs of a linear layer (or of transformers' ``Conv1D``), or these inputs."""
+    transposed = hasattr(projection, "nf")
+    index, w, b = index.to(projection.weight.device), projection.weight, projection.bias
+    projection.weight = nn.Parameter(w.index_select(int(inputs != transposed), index), w.requires_grad)
+    if not inputs and b is not None:
+        projection.bias = nn.Parameter(b[index], b.requires_grad)
+    names = ("nf", "nx") if transposed else ("out_features", "in_features")
+    setattr(projection, names[inputs], len(index))
 
 
 def from_torch(state: dict[str, Tensor], prefix: str) -> None:

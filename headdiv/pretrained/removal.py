@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from headdiv.core.errors import DataError
 from headdiv.core.precision import HALF, at_least_float32
 from headdiv.core.tracing import uncompiled
-from headdiv.nn.projections import must_be_merged
+from headdiv.nn.projections import keep_units, must_be_merged, units_of
 from headdiv.pretrained.attached import AttachedHeads, attachment_of
 from headdiv.pretrained.projections import is_plain, kind_of, sizes
 
@@ -145,26 +145,26 @@ def _cut_module(each: AttachedHeads, left: list[int]) -> None:
     module, naming = projections.module, projections.naming
     empty, left = not left, left or [0]
     if naming.fused == "heads":  # for each head its query, key and value
-        _cut(projections.inputs[0], _rows(left, 3 * K))
+        keep_units(projections.inputs[0], units_of(left, 3 * K))
     elif naming.fused == "blocks":  # one after the other, in one projection or in two
         for projection in projections.inputs:
             blocks = sizes(projection)[0] // (H * K)
-            _cut(projection, _rows([block * H + head for block in range(blocks) for head in left], K))
+            keep_units(projection, units_of([block * H + head for block in range(blocks) for head in left], K))
     else:
         q, k, v = projections.inputs
         G = sizes(k)[0] // K
         own = each.key_heads or [head // (H // G) for head in range(H)]
         used = sorted({own[head] for head in left})
-        _cut(q, _rows(left, K))
+        keep_units(q, units_of(left, K))
         for projection in (k, v):
-            _cut(projection, _rows(used, K))
+            keep_units(projection, units_of(used, K))
         if hasattr(module, "num_key_value_groups"):
             numbers = [used.index(own[head]) for head in left]
             even = [head // max(1, len(left) // len(used)) for head in range(len(left))] == numbers
             each.key_heads = None if even else numbers
             module.num_key_value_groups = len(left) // len(used) if even else 1
             _count(module, "num_key_value_heads", G, len(used))
-    _cut(projections.output, _rows(left, K), inputs=True)
+    keep_units(projections.output, units_of(left, K), inputs=True)
     if empty:
         projections.output.weight.zero_()
     if naming.split_size:
@@ -177,18 +177,3 @@ def _cut_module(each: AttachedHeads, left: list[int]) -> None:
 def _count(module: nn.Module, name: str, before: int, after: int) -> None:
     if getattr(module, name, None) == before:
         setattr(module, name, after)
-
-
-def _rows(heads: Sequence[int], width: int) -> Tensor:
-    return (torch.tensor(heads)[:, None] * width + torch.arange(width)).flatten()
-
-
-def _cut(projection: nn.Module, index: Tensor, inputs: bool = False) -> None:
-    """Keep these outputs of a linear layer, or these inputs."""
-    transposed = hasattr(projection, "nf")
-    index, w, b = index.to(projection.weight.device), projection.weight, projection.bias
-    projection.weight = nn.Parameter(w.index_select(int(inputs != transposed), index), w.requires_grad)
-    if not inputs and b is not None:
-        projection.bias = nn.Parameter(b[index], b.requires_grad)
-    names = ("nf", "nx") if transposed else ("out_features", "in_features")
-    setattr(projection, names[inputs], len(index))

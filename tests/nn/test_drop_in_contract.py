@@ -1,6 +1,6 @@
 """The drop-in where a query sees no key, for every method; and in environments, for one method of each hook.
 
-Compiled, exported, under torch.func and activation checkpointing it computes what it does otherwise; nothing is counted
+Compiled, exported and under activation checkpointing it computes what it does otherwise; nothing is counted
 twice, and heads may be recorded.
 """
 
@@ -10,7 +10,6 @@ import pytest
 import torch
 from examples import every_method, of_attention
 from torch.export import Dim
-from torch.func import functional_call, grad, vmap
 from torch.utils.checkpoint import checkpoint
 
 from headdiv.methods import make_method
@@ -18,7 +17,6 @@ from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.records import record_heads
 
 D = 16
-BATCH_STATISTICS = ("deacon",)  # in training: buffers change, which torch.func refuses
 OF_EACH_HOOK = {  # what a method changes: an example
     "projections": {"name": "moa", "experts": 4, "k": 2},
     "heads": {"name": "drop-head", "start": 0.5},
@@ -174,36 +172,6 @@ def test_training_with_padding_compiles_into_one_graph(options):
             (output.square().sum() + weights.square().sum()).backward()
             runs.append((output, weights, [p.grad for p in each.parameters() if p.grad is not None]))
     torch.testing.assert_close(*runs)
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize(("training", "need_weights"), [(False, True), (True, False)])
-@of_each_hook()
-def test_gradients_of_torch_func_are_autograds(options, need_weights, training):
-    if training and options["name"] in BATCH_STATISTICS:
-        pytest.skip("statistics of a batch are kept in buffers")
-    module = drop_in(options, training)
-    x, _, _, padding = arguments(3, 6)
-    parameters = dict(module.named_parameters())
-
-    def loss(parameters, x, padding):
-        output, weights = functional_call(module, parameters, (x, x, x, padding), {"need_weights": need_weights})
-        return output.square().sum() + (0 if weights is None else weights.square().sum())
-
-    def expected(x, padding):
-        found = torch.autograd.grad(loss(parameters, x, padding), list(parameters.values()), materialize_grads=True)
-        return dict(zip(parameters, found, strict=True))
-
-    torch.manual_seed(1)
-    found = grad(loss)(parameters, x, padding)
-    torch.manual_seed(1)
-    torch.testing.assert_close(found, expected(x, padding))
-    if training or options["name"] == "moa":
-        return
-    each = vmap(grad(loss), (None, 0, 0))(parameters, x[:, None], padding[:, None])
-    for i in range(len(x)):
-        found = {name: values[i] for name, values in each.items()}
-        torch.testing.assert_close(found, expected(x[i : i + 1], padding[i : i + 1]))
 
 
 # ---- activation checkpointing
