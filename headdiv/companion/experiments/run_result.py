@@ -304,15 +304,10 @@ def metrics_path(profile: str, experiment: str, variant: str, seed: int) -> Path
     return paths.results(profile) / experiment / variant / f"seed{seed}" / "metrics.json"
 
 
-def is_stored(metrics: Path) -> bool:
-    """Whether anything lies where a run's metrics do; what cannot be read there is an error, not a run that lacks."""
-    return os.path.lexists(metrics)
-
-
 def stored_files(profile: str, runs: Iterable[RunConfig]) -> dict[Path, RunConfig]:
-    """The metrics that are stored of these runs of a profile, each with its run."""
+    """The metrics that are stored of these runs of a profile, each with its run; they need not be readable."""
     files = {metrics_path(profile, run.experiment, run.variant, run.seed): run for run in runs}
-    return {path: run for path, run in files.items() if is_stored(path)}
+    return {path: run for path, run in files.items() if os.path.lexists(path)}
 
 
 # ---- outputs

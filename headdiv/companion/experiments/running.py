@@ -27,12 +27,12 @@ from headdiv.companion.models.transformer import checkpoint_layers, count_parame
 from headdiv.companion.provenance import other_load, peak_memory_mib, provenance
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import AVERAGE, BEST, Run, held_out_loss, observed_heads, vocabulary_of
-from headdiv.companion.tasks.run_config import RunConfig, code_of_methods, run_name
+from headdiv.companion.tasks.run_config import RunConfig, run_name
 from headdiv.core import distributed, manifest
 from headdiv.core.errors import ConfigError, DamageError, TrainingError
 from headdiv.core.files import read_json, remove_leftovers, replacing, short_hash, write_json
 from headdiv.methods.base import Method
-from headdiv.methods.registry import make_method
+from headdiv.methods.registry import make_method, own_code
 from headdiv.training import checkpoints
 from headdiv.training.learner import Loss
 from headdiv.training.trainer import Trainer, TrainerState
@@ -189,7 +189,7 @@ def _train(config: RunConfig, folder: Path, device: torch.device, callback: Call
     task = TASKS[config.kind]
     if not distributed.is_first():
         distributed.wait()  # the first rank prepares the corpus where that is still to be done
-    content, code = content_key(config.data), code_of_methods(config)
+    content, code = content_key(config.data), own_code(config.method)
     corpus = task.load(config.data)
     if distributed.is_first():
         distributed.wait()

@@ -82,13 +82,8 @@ def has_name(config: RunConfig, name: str) -> bool:
 
 def content_of(config: RunConfig) -> str:
     """Changes with the content of the corpus and, of a method from outside headdiv, with its code."""
-    content, code = content_key(config.data), code_of_methods(config)
+    content, code = content_key(config.data), own_code(config.method)
     return short_hash([content, *code]) if code else content
-
-
-def code_of_methods(config: RunConfig) -> list[str]:
-    """What changes with the code of those of a run's methods that are not headdiv's."""
-    return own_code(config.method)
 
 
 def difference(
