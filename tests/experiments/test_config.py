@@ -60,7 +60,6 @@ def test_what_changes_training_changes_the_hash():
         {"model": ModelConfig(d_model=16, activation="gelu")},
         {"model": LMConfig(d_model=16)},
         {"train": {"epochs": 3}},
-        {"train": {"epochs": 2, "batching": "bucketed"}},
         {"method": {"name": "baseline"}},
         {"method": {"name": "deacon", "architecture": "direct", "m": 7}},
     ]

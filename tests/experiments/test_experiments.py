@@ -192,8 +192,8 @@ HERE, QA, LM = "experiments.deacon/translation", "experiments.deacon/qa", "exper
         ("max_answer_words", "beam", f"line 14: {QA}.decode.beam: unknown key; known here: max_answer_words"),
         ("      epoch_tokens: 100\n", "", f"line 16: {LM}.data.epoch_tokens: is missing"),
         ("d_model: 32", "d_model: 30", f"line 19: {LM}.model.heads: 16 does not divide d_model = 30"),
-        ("layers: 3, d_model: 32}", "layers: 3}\n    train: {batching: bucketed}",
-         f"line 20: {LM}.train.batching: found 'bucketed', expected the default, 'random'"),
+        ("layers: 3, d_model: 32}", "layers: 3}\n    train: {share: 0.5}",
+         f"line 20: {LM}.train.share: found 0.5, expected the default, 1.0"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_with_file_line_and_key(home, old, new, message):

@@ -32,25 +32,18 @@ def tokens_of(pairs, batch):
     return sum(len(pairs.target[i]) + 1 for i in batch)
 
 
-@given(
-    sizes=lengths,
-    tokens=st.integers(1, 40),
-    seed=st.none() | seeds,
-    epoch=st.integers(0, 5),
-    bucketed=st.booleans(),
-)
-def test_every_pair_once_and_the_budget_kept(sizes, tokens, seed, epoch, bucketed):
+@given(sizes=lengths, tokens=st.integers(1, 40), seed=st.none() | seeds, epoch=st.integers(0, 5))
+def test_every_pair_once_and_the_budget_kept(sizes, tokens, seed, epoch):
     pairs = pairs_of(sizes)
-    options = {"seed": seed, "epoch": epoch, "bucketed": bucketed}
+    options = {"seed": seed, "epoch": epoch}
     found = batch_numbers(pairs.sizes("target"), tokens, **options)
     assert sorted(i for batch in found for i in batch) == list(range(len(pairs)))
     for batch in found:
         assert batch
         assert tokens_of(pairs, batch) <= tokens or len(batch) == 1
     assert found == batch_numbers(pairs.sizes("target"), tokens, **options)
-    if not bucketed:  # no batch could have taken the next one's first pair
-        for batch, following in itertools.pairwise(found):
-            assert tokens_of(pairs, [*batch, following[0]]) > tokens
+    for batch, following in itertools.pairwise(found):  # no batch could have taken the next one's first pair
+        assert tokens_of(pairs, [*batch, following[0]]) > tokens
 
 
 def test_the_budget_is_that_of_the_sides_that_are_asked_for():
@@ -65,32 +58,12 @@ def test_seed_and_epoch_alone_decide_the_order():
     sizes = pairs_of([(i % 7, i % 5) for i in range(60)]).sizes("target")
     state = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
     orders = {
-        (seed, epoch, bucketed): str(batch_numbers(sizes, 20, seed=seed, epoch=epoch, bucketed=bucketed))
+        (seed, epoch): str(batch_numbers(sizes, 20, seed=seed, epoch=epoch))
         for seed in (1, 2)
         for epoch in (0, 1)
-        for bucketed in (False, True)
     }
     assert len(set(orders.values())) == len(orders)
     assert (np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == state  # noqa: NPY002
-
-
-@given(sizes=lengths, tokens=st.integers(10, 40), seed=seeds)
-def test_bucketed_batches_hold_similar_lengths(sizes, tokens, seed):
-    pairs = pairs_of(sizes)
-    found = batch_numbers(pairs.sizes("target"), tokens, seed=seed, bucketed=True)
-    spans = sorted((len(pairs.target[batch[0]]), len(pairs.target[batch[-1]])) for batch in found)
-    flat = [length for span in spans for length in span]
-    assert flat == sorted(flat)
-    for batch in found:
-        inside = [len(pairs.target[i]) for i in batch]
-        assert inside == sorted(inside)
-
-
-@pytest.mark.parametrize("seed", [1, None])
-def test_bucketed_batches_come_in_random_order_if_there_is_a_seed(seed):
-    sizes = pairs_of([(3, i) for i in range(40)]).sizes("target")
-    firsts = [batch[0] for batch in batch_numbers(sizes, 60, seed=seed, bucketed=True)]
-    assert (firsts == sorted(firsts)) == (seed is None)
 
 
 @given(sizes=lengths, window=st.sampled_from([1, 12, 48]), seed=seeds)

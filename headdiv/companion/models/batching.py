@@ -122,25 +122,21 @@ def _flat(parts: list[np.ndarray]) -> Tensor:
     return torch.from_numpy(np.concatenate(parts or [np.empty(0)]).astype(np.int64))
 
 
-def batch_numbers(
-    sizes: np.ndarray, tokens: int, *, seed: int | None, epoch: int = 0, bucketed: bool = False
-) -> list[list[int]]:
+def batch_numbers(sizes: np.ndarray, tokens: int, *, seed: int | None, epoch: int = 0) -> list[list[int]]:
     """Which examples go together: the sizes in a batch sum to at most ``tokens``.
 
-    Random batches look like the corpus, which batch normalisation needs. Bucketed ones hold examples of
-    similar length, as is usual elsewhere; on packed rows they are no faster.
+    Random batches look like the corpus, which batch normalisation needs; those of similar lengths, as are usual
+    elsewhere, would be no faster on packed rows.
 
     Args:
         sizes: (examples,) tokens of each.
         tokens: the budget. A single larger example is its own batch.
         seed: None keeps the corpus's order; otherwise the order is drawn from (seed, epoch) alone.
         epoch: counted from 0.
-        bucketed: sort by length before batches are cut, then shuffle the batches.
     """
-    rng = None if seed is None else np.random.default_rng([seed, epoch])
-    order = np.arange(len(sizes)) if rng is None else rng.permutation(len(sizes))
-    if bucketed:
-        order = order[np.argsort(sizes[order], kind="stable")]
+    order = np.arange(len(sizes))
+    if seed is not None:
+        order = np.random.default_rng([seed, epoch]).permutation(len(sizes))
     batches: list[list[int]] = []
     size = tokens + 1
     for i in order.tolist():
@@ -149,6 +145,4 @@ def batch_numbers(
             size = 0
         batches[-1].append(i)
         size += int(sizes[i])
-    if bucketed and rng is not None:
-        rng.shuffle(batches)
     return batches

@@ -103,7 +103,7 @@ class StreamTask(Task):
     nothing_to_predict: ClassVar[str]  # what a text must have, so that there is something to predict
 
     Model = LMConfig
-    ignores = ("batching", "epoch_scores", "share")
+    ignores = ("epoch_scores", "share")
     main_score = MainScore("perplexity", "Perplexity", better="lower")  # of validation, as papers report it
     test_score_name = "test_perplexity"
     score_labels: ClassVar = {"inference_ms": "Inference time"}

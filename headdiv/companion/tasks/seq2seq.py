@@ -72,8 +72,7 @@ class PairTask(Task):
         sizes = split.pairs.sizes(*self.budget)[numbers]
 
         def plan(epoch: int) -> list[list[int]]:
-            bucketed = train.batching == "bucketed"
-            batches = batch_numbers(sizes, train.tokens_per_batch, seed=config.seed, epoch=epoch, bucketed=bucketed)
+            batches = batch_numbers(sizes, train.tokens_per_batch, seed=config.seed, epoch=epoch)
             return [numbers[batch].tolist() for batch in batches]
 
         return PlannedBatchStream(plan, partial(self.pack, split))

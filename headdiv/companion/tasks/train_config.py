@@ -32,7 +32,7 @@ class TrainConfig(TrainerConfig):
         le=1,
         description="train on the first examples alone, on this share of all; the vocabulary is that of all",
     )
-    batching: Literal["random", "bucketed"] = Field("random", description="bucketed: similar lengths together")
+    batching: Literal["random"] = Field("random", description="no choice, but part of every run's hash")
     label_smoothing: float = Field(0.0, ge=0, lt=1)
     epoch_heads: bool = hash_neutral(
         False, description="measure the heads on the validation split after each epoch: how alike they are becoming"
