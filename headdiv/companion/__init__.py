@@ -4,7 +4,7 @@ from headdiv import companion
 
 config = companion.run_config("quick", "deacon/translation", "direct-8", seed=1)
 run = companion.train(config)
-companion.apply(run, "The old dog sees a small cat.")
+run.task.apply(run, "The old dog sees a small cat.")
 """
 
 from typing import Any

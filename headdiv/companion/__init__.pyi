@@ -1,8 +1,6 @@
 from .data.toy.corpora import generated_texts as generated_texts
 from .experiments.attention_maps import attention_maps as attention_maps
-from .experiments.evaluation import apply as apply
 from .experiments.evaluation import evaluate as evaluate
-from .experiments.evaluation import examples as examples
 from .experiments.evaluation import head_measures as head_measures
 from .experiments.importance import head_importance as head_importance
 from .experiments.importance import pruning_curve as pruning_curve

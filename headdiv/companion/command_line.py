@@ -100,10 +100,7 @@ def fetch(name: str) -> None:
     from headdiv.companion.data import public_sets
 
     where = public_sets.fetch(name, paths.raw())
-    fetched = public_sets.load_registry()[name]
-    for split, entry in fetched.splits.items():
-        click.echo(f"{split}: {entry.count:,} examples in {', '.join(dict.fromkeys(entry.files.values()))}")
-    click.echo(f"{where} is complete. Licence: {fetched.licence}")
+    click.echo(f"{where} is complete. Licence: {public_sets.load_registry()[name].licence}")
 
 
 @cli.command()

@@ -8,7 +8,6 @@ from faulty import fails, put_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.companion.data.corpora import seq2seq as module
 from headdiv.companion.data.corpora.seq2seq import load_translation, unigram_nll
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.data.toy import corpora as toy
@@ -27,7 +26,7 @@ TOY = TranslationData(name="toy", examples=30, held_out=5, min_frequency=1)
 
 
 def test_indices_say_what_the_text_says_and_sizes_and_shares_are_counted(project):
-    corpus, texts = load_translation(TOY), toy.translation(30, 5, 5, module.TOY_SEED)
+    corpus, texts = load_translation(TOY), toy.translation(30, 5, 5, toy.SEED)
     statistics = corpus.statistics
     assert [corpus.train.text, corpus.valid.text, corpus.test.text] == [[], texts["valid"], texts["test"]]
     assert corpus.source.words[:4] == corpus.target.words[:4] == SPECIALS

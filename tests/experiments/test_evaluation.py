@@ -11,7 +11,7 @@ from torch.nn import functional
 
 import headdiv
 from headdiv.companion import paths
-from headdiv.companion.experiments.evaluation import evaluate, examples
+from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.results import record, score_table
 from headdiv.companion.experiments.run_result import FORMAT, metrics_path, read_outputs
 from headdiv.companion.experiments.running import train
@@ -78,11 +78,11 @@ def test_metrics_hold_everything_that_is_reported_and_are_recorded_in_their_plac
 
 
 def test_examples_are_the_first_sentences_of_the_test_set(run):
-    table = examples(run, 3)
+    table = TRANSLATION.examples(run, 3)
     assert list(table.columns) == ["source", "reference", "translation"]
     assert list(zip(table["source"], table["reference"], strict=True)) == run.corpus.test.text[:3]
     assert list(table["translation"]) == TRANSLATION.outputs(run)[:3]
-    assert len(examples(run, 100)) == 8
+    assert len(TRANSLATION.examples(run, 100)) == 8
 
 
 def test_runs_are_compared_as_frames(finished):

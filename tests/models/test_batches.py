@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,9 +57,7 @@ def test_seed_and_epoch_alone_decide_the_order():
     sizes = pairs_of([(i % 7, i % 5) for i in range(60)]).sizes("target")
     state = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
     orders = {
-        (seed, epoch): str(batch_numbers(sizes, 20, seed=seed, epoch=epoch))
-        for seed in (1, 2)
-        for epoch in (0, 1)
+        (seed, epoch): str(batch_numbers(sizes, 20, seed=seed, epoch=epoch)) for seed in (1, 2) for epoch in (0, 1)
     }
     assert len(set(orders.values())) == len(orders)
     assert (np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == state  # noqa: NPY002

@@ -8,7 +8,6 @@ import pytest
 import torch
 from small_runs import small_config, untrained
 
-from headdiv.companion.experiments import evaluation
 from headdiv.companion.models.language_model import IGNORED, make_masked_windows
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
@@ -109,7 +108,7 @@ def test_blanks_in_a_text_typed_in_are_filled(run, text, parts):
     tokens = np.array([bpe.end, *first, *(token for part in others for token in (300, *part))])
     blank = tokens == 300
     tokens[blank] = literal_answers(run, tokens, blank)
-    assert evaluation.apply(run, text) == bpe.decode(tokens[1:])
+    assert TASK.apply(run, text) == bpe.decode(tokens[1:])
 
 
 def test_a_text_that_cannot_be_filled_in(run):

@@ -11,7 +11,6 @@ from surroundings import enter
 from torch import nn
 
 from headdiv.companion.data.corpora.qa import SKIP
-from headdiv.companion.experiments.evaluation import apply
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.qa import SpanConfig, best_span, predict
@@ -128,12 +127,12 @@ def test_the_gold_answers_score_a_hundred(run):
 def test_a_question_typed_in_is_answered_as_in_the_test_set(run, cut):
     answers = TASK.answers(run)
     for question in run.corpus.test.questions[:6]:
-        assert apply(run, question.context, question.question) == answers[question.id]
+        assert TASK.apply(run, question.context, question.question) == answers[question.id]
     read = GRAZ[: GRAZ.index(" is 28")]  # twelve words
-    assert apply(cut, GRAZ, "Which river?") == apply(cut, read, "Which river?") in read
+    assert TASK.apply(cut, GRAZ, "Which river?") == TASK.apply(cut, read, "Which river?") in read
     for passage, question in ((" ", "Which river?"), (GRAZ, "\n"), (GRAZ, None)):
         with pytest.raises(DataError, match="a question and a passage of at least one word each"):
-            apply(cut, passage, question)
+            TASK.apply(cut, passage, question)
 
 
 # ---- batches, and answers behind the cut

@@ -8,7 +8,6 @@ from faulty import put_pairs
 from small_runs import small_config, untrained
 
 from headdiv.companion.data.tokenization.words import tokenize
-from headdiv.companion.experiments.evaluation import apply
 from headdiv.companion.tasks import TASKS, seq2seq
 from headdiv.companion.tasks.bleu import token_bleu
 
@@ -27,7 +26,7 @@ def test_typed_text_is_read_as_the_corpus_was_and_outputs_are_text(project, monk
     run = untrained(project.config(data={"merges": merges, "lowercase": True}))
     asked = []
     monkeypatch.setattr(seq2seq, "translate", lambda model, sources, *_: asked.extend(sources) or [[]])
-    assert apply(run, run.corpus.test.text[0][0]) == ""
+    assert TASK.apply(run, run.corpus.test.text[0][0]) == ""
     assert [words.tolist() for words in asked] == [run.corpus.test.pairs.source[0].tolist()]
     words, texts = perfect_outputs(run)
     known = {text for text, line in zip(texts, words, strict=True) if "<unk>" not in line}
@@ -41,7 +40,7 @@ def test_a_document_typed_in_is_read_as_far_as_in_training(folder, monkeypatch):
     (document, _), limit = run.corpus.test.text[0], run.config.data.document_words
     asked = []
     monkeypatch.setattr(seq2seq, "translate", lambda model, sources, *_: asked.extend(sources) or [[]])
-    assert apply(run, document * 3) == ""
+    assert run.task.apply(run, document * 3) == ""
     assert asked[0].tolist() == run.corpus.source.encode(tokenize(document * 3, "en")[:limit]).tolist()
     assert len(asked[0]) == limit
 

@@ -117,19 +117,6 @@ def named(scores: Mapping[str, Score], suffix: str, what: str) -> dict[str, Scor
     }
 
 
-def examples(run: Run, count: int) -> pd.DataFrame:
-    """Inputs, references and outputs of the first ``count`` examples of the test set."""
-    return run.task.examples(run, count)
-
-
-def apply(run: Run, text: str, other: str | None = None) -> str:
-    """The model's output for a text that is typed in: a translation, a summary, a continuation, an answer.
-
-    In question answering ``text`` is the passage, ``other`` the question.
-    """
-    return run.task.apply(run, text, other)
-
-
 def head_measures(run: Run) -> pd.DataFrame:
     """Measures of the heads on the validation split by name ("encoder 1"), one number each.
 

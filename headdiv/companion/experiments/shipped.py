@@ -56,23 +56,14 @@ def ship(run: Run, covariances: dict[str, Tensor], folder: Path) -> None:
     state = {name: tensor.half() for name, tensor in run.model.state_dict().items() if name in once}
     state |= {f"{COVARIANCE}{place}": C.float() for place, C in covariances.items()}
     save_file(state, folder / f"{run.config.variant}.safetensors")
-    pieces = run.corpus.subwords
-    write_json(
-        folder / CORPUS,
-        {
-            "words": run.corpus.source.words,
-            "characters": "".join(pieces.characters),
-            "merges": [" ".join(pair) for pair in pieces.merges],
-        },
-    )
+    write_json(folder / CORPUS, {"words": run.corpus.source.words, **run.corpus.subwords.content()})
 
 
 def load_shipped(config: RunConfig, device: torch.device | str | None = None) -> Run:
     """A shipped model as a run; of its corpus it has no training and validation text."""
     path = model_file(config.variant)
-    content = read_json(path.with_name(CORPUS))
-    words = Vocabulary(content["words"])
-    pieces = Subwords(content["characters"], [tuple(merge.split(" ")) for merge in content["merges"]])
+    corpus_file = path.with_name(CORPUS)
+    words, pieces = Vocabulary(read_json(corpus_file)["words"]), Subwords.load(corpus_file)
     nothing = TextSplit([], Pairs([], []))
     sizes = {"source": len(words), "target": len(words)}
     corpus = Corpus(words, words, nothing, nothing, TextSplit(EXAMPLES, Pairs([], [])), {"vocabulary": sizes}, pieces)

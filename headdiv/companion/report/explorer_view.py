@@ -178,8 +178,8 @@ def masking(view: View) -> pd.DataFrame:
         with masked_heads(run.model, masks):
             losses = task.loss(run.model, run.model.output_weight, batch)
             nll = losses.nll.item() / losses.count
-            response = task.response(run, view.text, view.other, None if masks else view.batch)
-            rows[name] = [response, nll if task.predicts_text else -nll]
+            output = task.apply(run, view.text, view.other, None if masks else view.batch)
+            rows[name] = [output, nll if task.predicts_text else -nll]
     return pd.DataFrame.from_dict(rows, orient="index", columns=[task.output, column])
 
 

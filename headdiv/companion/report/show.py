@@ -11,7 +11,6 @@ from IPython.display import SVG, Markdown, display
 from matplotlib.figure import Figure
 from pandas.io.formats.style import Styler
 
-from headdiv.companion.experiments.evaluation import examples
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import best_profiles, score_table
@@ -120,7 +119,7 @@ def show_scores(metrics: Mapping[str, Any] | RunResult) -> Styler:
 
 def show_examples(run: Run, count: int) -> Styler:
     """Inputs, references and outputs of the first examples of the test set, long ones cut."""
-    return as_text(examples(run, count), "examples")
+    return as_text(run.task.examples(run, count), "examples")
 
 
 def as_text(table: pd.DataFrame, name: str) -> Styler:

@@ -279,19 +279,18 @@ class Task(ABC):
     # ---- texts that are typed in
 
     @abstractmethod
-    def apply(self, run: Run, text: str, second: str | None = None) -> str:
-        """The model's output for a text that is typed in; ``second`` is read where ``second_is_input``.
+    def apply(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
+        """The model's output for a text that is typed in: a translation, a summary, a continuation, an answer.
+
+        Args:
+            run: a finished run.
+            text: in question answering the passage.
+            second: the question; of other tasks it is not read.
+            batch: of `example_batch` with the same text and model: an output that was searched for it is taken.
 
         Raises:
             DataError: the task has no use for these texts.
         """
-
-    def response(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
-        """The output as the explorer shows it: without the text itself.
-
-        ``batch``: of `example_batch` with the same texts and model, where an output that was searched for it stands.
-        """
-        return self.apply(run, text, second)
 
     @abstractmethod
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Any:

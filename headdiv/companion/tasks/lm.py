@@ -44,7 +44,7 @@ EVALUATION_TOKENS = 8000  # of a batch without training
 REPEATS = 5  # of the timed continuation
 WITHIN = 0.01  # of the best perplexity: where a run counts as converged
 EXAMPLE_TOKENS = 24  # of an example text
-NEW_TOKENS, RESPONSE_TOKENS = 40, 20  # of a continuation; in the explorer
+NEW_TOKENS = 20  # of a continuation
 
 PERPLEXITY_CAPTION = (
     "Training loss (mean over an epoch, dropout on) and validation perplexity per {}, on a logarithmic axis, after "
@@ -270,18 +270,13 @@ class LanguageModelling(StreamTask):
             seconds.append((time.perf_counter() - began) / new)
         return 1000 * statistics.median(seconds), f"{new} tokens after {read}"
 
-    def apply(self, run: Run, text: str, second: str | None = None) -> str:
-        """A text that is typed in, with its likeliest continuation of 40 tokens; ``second`` is not read."""
-        return text + self._continuation(run, text, NEW_TOKENS)
+    def apply(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
+        """The likeliest continuation, of 20 tokens and half the context at most.
 
-    def response(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
-        """The continuation alone, of 20 tokens."""
-        return self._continuation(run, text, RESPONSE_TOKENS)
-
-    def _continuation(self, run: Run, text: str, most: int) -> str:
-        """At most half the context is written; of a text for which it has no room beside that, the end is read."""
+        Of a text for which the context has no room beside that, the end is read.
+        """
         bpe, context = run.corpus.bpe, run.config.data.context
-        new_tokens = min(most, context // 2)
+        new_tokens = min(NEW_TOKENS, context // 2)
         prompt = [bpe.end, *bpe.encode_batch([text])[0]][-max(1, context - new_tokens) :]
         return bpe.decode(_continued(run, prompt, new_tokens))
 

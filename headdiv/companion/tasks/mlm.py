@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -85,8 +86,8 @@ class MaskedLanguageModelling(StreamTask):
         test = held_out_loss(run, "test")
         return _measures(valid, run, "valid", "") | _measures(test, run, "test", "test_")
 
-    def apply(self, run: Run, text: str, second: str | None = None) -> str:
-        """A typed text with each ``[MASK]`` replaced by its likeliest token, all at once; ``second`` is not read.
+    def apply(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
+        """A typed text with each ``[MASK]`` replaced by its likeliest token, all at once.
 
         A space before it goes with it, since a word's token brings its own.
 

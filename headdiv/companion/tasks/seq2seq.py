@@ -200,13 +200,9 @@ class Seq2Seq(PairTask):
         words = dict.fromkeys(self._words(run, text, "source"))
         return [word for word in words if (run.corpus.encode([word], "source") == UNKNOWN).any()]
 
-    def apply(self, run: Run, text: str, second: str | None = None) -> str:
-        """The output for one source; ``second`` is not read."""
-        return self.response(run, text, None, self.example_batch(run, text))
-
-    def response(self, run: Run, text: str, second: str | None = None, batch: Batch | None = None) -> str:
+    def apply(self, run: Run, text: str, second: str | None = None, batch: Batch | None = None) -> str:
         if batch is None or second is not None:
-            return self.apply(run, text)
+            batch = self.example_batch(run, text)
         return self.as_text(run, batch.target_out[:-1].tolist())
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Batch:

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture, held_out
-from headdiv.companion.data.corpora.seq2seq import TOY_SEED, unigram_nll
+from headdiv.companion.data.corpora.seq2seq import unigram_nll
 from headdiv.companion.data.readers.documents import read_documents
 from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.tokenization.bpe import Bpe, load_bpe, train_bpe
@@ -24,7 +24,6 @@ from headdiv.core.files import read_json, write_json, write_text
 if TYPE_CHECKING:
     from headdiv.companion.tasks.lm import LMData
 
-TOY_EXAMPLES = 3000  # documents
 
 TextMeasure = Callable[[Any, Bpe, np.ndarray, HeldOut], dict[str, Any]]
 
@@ -78,7 +77,7 @@ def _files(config: LMData, folder: Path) -> dict[str, list[Path]]:
 
 def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, Any]:
     if config.is_toy:
-        toy.write_shards(folder / "shards", config.examples or TOY_EXAMPLES, TOY_SEED)
+        toy.write_shards(folder / "shards", config.examples or toy.DOCUMENTS, toy.SEED)
     files, bad_records = _files(config, folder), BadRecords(config.strict)
     documents = chain.from_iterable(
         read_documents(path, bad_records, document_start=config.document_start) for path in files["train"]

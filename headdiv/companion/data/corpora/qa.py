@@ -11,7 +11,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from headdiv.companion.data import cache
-from headdiv.companion.data.corpora.seq2seq import TOY_SEED, flatten, read_splits, unflatten, word_statistics
+from headdiv.companion.data.corpora.seq2seq import flatten, read_splits, unflatten, word_statistics
 from headdiv.companion.data.readers import squad
 from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.readers.squad import Answer, Question
@@ -25,7 +25,6 @@ from headdiv.core.files import read_json, write_json
 if TYPE_CHECKING:
     from headdiv.companion.tasks.qa import QAData
 
-TOY_EXAMPLES = 3000
 SKIP = -1  # in place of an answer after the cut
 
 
@@ -116,7 +115,7 @@ def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
 
 def _questions(config: QAData, bad_records: BadRecords) -> dict[str, list[Question]]:
     if config.is_toy:
-        return toy.questions(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+        return toy.questions(config.examples or toy.DOCUMENTS, config.held_out, config.held_out, toy.SEED)
     return read_splits(config, lambda _, files: squad.read_squad(files["examples"], bad_records), "question")
 
 

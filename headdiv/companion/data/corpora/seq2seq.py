@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TOY_SEED = 1
-TOY_EXAMPLES = 4000
-
 SUBWORDS = "subwords.json"
 
 Text = list[tuple[str, str]]
@@ -181,7 +178,7 @@ def read_splits(config: DataConfig, read: Callable[[str, cache.Files], list[Any]
 def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None = None) -> dict[str, Text]:
     """The pairs of every split that is read, or of one; empty training pairs too where cleaning removes them."""
     if config.is_toy:
-        texts = toy.translation(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+        texts = toy.translation(config.examples or toy.PAIRS, config.held_out, config.held_out, toy.SEED)
         return {split: texts[split] for split in config.read_splits}
     texts = {}
     for split, files in cache.locate(config).items():
@@ -274,7 +271,7 @@ def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str,
 
 def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, list[xsum.Article]]:
     if config.is_toy:
-        return toy.articles(config.examples or TOY_EXAMPLES, config.held_out, config.held_out, TOY_SEED)
+        return toy.articles(config.examples or toy.PAIRS, config.held_out, config.held_out, toy.SEED)
 
     def read(split: str, files: cache.Files) -> list[xsum.Article]:
         if "archive" not in files:

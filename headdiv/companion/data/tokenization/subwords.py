@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -53,13 +54,17 @@ class Subwords:
         inner = [symbol if symbol == UNKNOWN_PIECE else f"{symbol}{JOINER}" for symbol in begin]
         return [*inner, last.removesuffix(END_OF_WORD)]
 
+    def content(self) -> dict[str, Any]:
+        """What `save` writes, as JSON."""
+        return {"characters": "".join(self.characters), "merges": [" ".join(pair) for pair in self.merges]}
+
     def save(self, path: Path | str) -> None:
         """Write it as JSON."""
-        write_json(path, {"characters": "".join(self.characters), "merges": [" ".join(pair) for pair in self.merges]})
+        write_json(path, self.content())
 
     @classmethod
     def load(cls, path: Path | str) -> Subwords:
-        """Read what `save` wrote."""
+        """Read what `save` wrote, whatever else the file holds."""
         content = read_json(path)
         return cls(content["characters"], [tuple(merge.split(" ")) for merge in content["merges"]])
 

@@ -23,6 +23,8 @@ from headdiv.companion.data.toy.grammar import Clause, Noun, NounPhrase, Sentenc
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import replacing
 
+SEED = 1
+PAIRS, DOCUMENTS = 4000, 3000  # for training, unless `data.examples` says it: translation and summaries; the others
 FEW = 4  # nouns of each kind for summaries and questions: small models learn to look up what they meet often
 SHARES = {  # documents in a thousand, near SlimPajama's shares of tokens
     "RedPajamaCommonCrawl": 522, "RedPajamaC4": 267, "RedPajamaGithub": 52, "RedPajamaBook": 42,
