@@ -161,7 +161,7 @@ def test_held_out_text_is_mixed_up_to_a_number_of_tokens(folder):
     sources = ["C4", "Books"]
     lines = [(f"Text {i} of {sources[i % 2]} sings.", sources[i % 2]) for i in range(40)]
     for name in FILES:
-        put_shard(folder / f"{name}.jsonl.zst", *lines)
+        put_shard(folder / f"{name}.jsonl.zst", *(lines[::-1] if name.startswith("train") else lines))
     options = {"mixture": {"C4": 3.0, "Books": 1.0}, "context": 500}
     whole, corpus = load_lm(mine(**options)), load_lm(mine(**options, held_out_tokens=200))
     assert whole.valid.documents == 40

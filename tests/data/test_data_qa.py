@@ -125,7 +125,7 @@ def test_a_split_of_which_all_answers_are_cut_off_is_named(mine, folder, split):
     put_squad(folder / f"{split}.json", (GRAZ, {"c1": ("How high?", "28"), "c2": ("What?", "tower")}))
     with pytest.raises(DataError, match=rf"^data\.{split}: every answer lies after the 5 words that are read$"):
         load_qa(config)
-    put_squad(folder / f"{split}.json", *HELD_OUT)
+    put_squad(folder / f"{split}.json", *(TRAIN if split == "train" else HELD_OUT))
     put_squad(folder / "test.json", (GRAZ, {"c1": ("How high?", "28")}))  # it is scored all the same
     assert load_qa(config).statistics["test"]["answers_cut_off"] == 1
 

@@ -139,7 +139,7 @@ def test_the_toy_corpus_is_the_language_model_s(folder):
 def test_the_unigram_loss_is_that_of_the_masked_tokens(folder):
     texts = [f"The dog {i} sees the cat {7 * i}." for i in range(30)]
     for split in ("train", "valid", "test"):
-        (folder / f"{split}.txt").write_text("\n\n".join(texts), encoding="utf-8")
+        (folder / f"{split}.txt").write_text("\n\n".join(texts[::-1] if split == "train" else texts), encoding="utf-8")
     files = {split: [f"{split}.txt"] for split in ("train", "valid", "test")}
     options = {"name": "mine", "files": files, "vocabulary_size": 270, "context": 16, "epoch_tokens": 100}
     corpus = load_mlm(MLMData(**options, mask_share=0.4))

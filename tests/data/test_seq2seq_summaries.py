@@ -106,7 +106,7 @@ pieces = st.sampled_from(
 def test_what_is_cut_before_it_is_tokenised_is_what_would_be_cut_after(mine, words, limit):
     """Documents are long and Moses rules are slow: no more is tokenised than is read."""
     document = " ".join(["Here", *words])
-    articles = {split: [("a", document, "A summary."), ("b", document, "Another.")] for split in SPLITS}
+    articles = {split: [(split, document, "A summary."), ("b", document, "Another.")] for split in SPLITS}
     corpus = load_summarisation(mine(articles, document_words=limit))
     whole = tokenize(document, "en")
     assert read(corpus.source, corpus.train.pairs.source) == [whole[:limit]] * 2

@@ -87,8 +87,12 @@ def test_patterns_are_expanded_in_the_order_of_names(folder):
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_a_file_of_two_splits_is_named(folder, split):
     config = own(folder)
-    with exactly(f"data.files: {folder}/a is both train and {split}"):
+    with exactly(f"{folder}/a is both train and {split}"):
         prepared(changed(config, files=config.files | {split: "a"}), None)
+    (folder / "copy").write_text("a")
+    with exactly(f"{folder}/a is both train and {split} (as {folder}/copy)"):
+        prepared(changed(config, files=config.files | {split: "copy"}), None)
+    prepared(changed(config, files=config.files | {"valid": "c"}), lambda *_: {})  # validation is the test set
 
 
 @pytest.mark.parametrize("path", ["$NOT_SET/a", "${NOT_SET}/a", "nowhere", "no*where"])

@@ -164,7 +164,7 @@ def test_bleu_is_the_literal_one(pairs):
 
 def test_a_corpus_that_was_tokenised_is_scored_as_text(project):
     parted = [(f"it &apos;s {n} .", f"das ist {n} .") for n in range(4)]
-    files = put_pairs(project.home, dict.fromkeys(("train", "valid", "test"), parted))
+    files = put_pairs(project.home, {"train": parted[::-1], "valid": parted, "test": parted})
     run = untrained(
         project.config(data={"name": "mine", "files": files, "tokenized": True, "held_out": 500, "examples": None})
     )

@@ -35,6 +35,8 @@ def cut(tmp_path, monkeypatch):
     enter(monkeypatch, tmp_path)
     asked = {"a": ("Which river?", "the Mur", "Mur"), "b": ("How high?", "28"), "c": ("What is old?", "clock  tower")}
     files = {split: put_squad(tmp_path / f"{split}.json", (GRAZ, asked)) for split in ("train", "valid", "test")}
+    with open(files["train"], "a") as file:
+        file.write("\n")  # a training file may not be another split's
     return untrained(small_config("qa", data={"name": "mine", "files": files, "context_words": 12}))
 
 

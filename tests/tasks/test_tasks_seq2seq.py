@@ -66,7 +66,7 @@ def test_a_share_is_taken_as_it_is_written(share, count):
 def own_corpus(project, tokenizer, merges):
     """Pairs whose two sides are the same lines, with signs that rules of words take off."""
     pairs = [(line, line) for line in SIGNS]
-    files = put_pairs(project.home, dict.fromkeys(("train", "valid", "test"), pairs))
+    files = put_pairs(project.home, {"train": pairs[::-1], "valid": pairs, "test": pairs})
     data = {"name": "mine", "files": files, "examples": None, "held_out": 500, "min_frequency": 1}
     return project.config(data=data | {"tokenizer": tokenizer, "merges": merges})
 

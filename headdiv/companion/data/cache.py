@@ -9,7 +9,7 @@ import glob
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,14 +111,23 @@ def _paths(listed: str | list[str], key: str) -> list[Path]:
     return files
 
 
-def _refuse_shared_files(config: DataConfig) -> None:
-    """No file of the training text may be one of another split; an archive holds them all."""
-    located = locate(config)
-    training = {path: role for role, listed in located["train"].items() for path in listed if role != "archive"}
-    for split, files in located.items():
-        for path in (path for listed in files.values() for path in listed):
-            if split != "train" and path in training:
-                raise DataError(f"data.files: {path} is both train and {split}")
+def refuse_shared(splits: Mapping[str, Iterable[Path]]) -> None:
+    """Raise a DataError where a file of one split is another's too, by the same name or as a copy."""
+    files: dict[str, tuple[str, Path]] = {}
+    for split, path in ((split, path) for split, listed in splits.items() for path in listed):
+        other, same = files.setdefault(fingerprint(path), (split, path))
+        if other != split:
+            raise DataError(f"{same} is both {other} and {split}" + (f" (as {path})" if path != same else ""))
+
+
+def _keep_training_text_apart(located: dict[str, Files]) -> None:
+    """Validation may be the test set, but neither training text; an archive holds all splits."""
+    texts = {
+        split: [path for role, listed in files.items() if role != "archive" for path in listed]
+        for split, files in located.items()
+    }
+    for split in texts:
+        refuse_shared({"train": texts["train"], split: texts[split]})
 
 
 def tokenizer_file(config: DataConfig) -> Path | None:
@@ -158,7 +167,7 @@ def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]])
     folder = prepared_folder(config)
     if not _is_whole(folder):
         if config.files is not None:
-            _refuse_shared_files(config)
+            _keep_training_text_apart(locate(config))
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f".{folder.name}.lock")):  # another process may be at it
             if not _is_whole(folder, warn=True):

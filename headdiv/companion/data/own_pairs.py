@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
+from headdiv.companion.data.cache import refuse_shared
 from headdiv.companion.data.readers.lines import BadRecords, read_lines, unpacked
 from headdiv.companion.data.readers.parallel import TextSide, pair_sides, read_side
 from headdiv.companion.data.tokenization.words import tokenize_all
 from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.files import fingerprint, write_text
+from headdiv.core.files import write_text
 
 SPLITS = ("train", "valid", "test")
 FEWEST = 100  # pairs of one text that is split
@@ -100,7 +101,7 @@ def write_profile(project: Path, files: Sequence[Path], languages: tuple[str, st
         raise ConfigError(f"{profile}: is there already; remove it, and it is written anew")
     unusable = BadRecords(strict=False)
     read = [_pairs(text, unusable) for text in texts]
-    _refuse_shared(texts)
+    refuse_shared(dict(zip(SPLITS, texts, strict=False)))
     named = " and ".join(file.name for file in texts[0])
     if len(read) == 1:
         splits, every = _split(read[0], named)
@@ -146,15 +147,6 @@ def _name(file: Path) -> str:
     words = [part for part in _parts(file) if re.fullmatch("[A-Za-z0-9]+", part)]
     words = [word for word in words if word.lower() not in NOT_NAMES | CODES | {"toy"}]
     return "-".join(words) or "pairs"
-
-
-def _refuse_shared(texts: list[list[Path]]) -> None:
-    """No file may be in two splits, by the same name or as a copy."""
-    splits: dict[str, tuple[str, Path]] = {}
-    for split, file in ((split, file) for split, text in zip(SPLITS, texts, strict=False) for file in text):
-        other, same = splits.setdefault(fingerprint(file), (split, file))
-        if other != split:
-            raise DataError(f"{same} is both {other} and {split}" + f" (as {file})" * (same != file))
 
 
 def _pairs(text: list[Path], unusable: BadRecords) -> Pairs:
