@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from headdiv.core.precision import HALF, at_least_float32
 from headdiv.core.tracing import is_traced
+from headdiv.nn.caches import Cache, cached_product
 from headdiv.nn.packing import AttentionLayout, PackedRows
 
 
@@ -56,12 +57,14 @@ class ScaledDotProduct(torch.autograd.Function):
 
 
 def dot_product(
-    q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout, weights: bool = False
+    q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache, weights: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(q kᵀ/√K + mask) v, (R, H, N, K), computed in whichever way is faster for windows of this width.
 
     The weights (R, H, N, S), before dropout, are returned too where they are requested.
     """
+    if isinstance(layout, Cache):
+        return cached_product(q, k, v, layout.written_out()), None
     if layout.dropout is not None:
         mask = layout.written_out().to(q.dtype)
         if not weights:

@@ -77,10 +77,16 @@ class MultiHeadAttention(AttentionModule):
             projected = self._project(memory, 1, 3)  # (T', 2·H·K)
             (q,) = into_windows(self._project(x, 0, 1), layout.queries, 1, H)
             k, v = into_windows(projected, layout.keys, 2, H)
-        z, weights = dot_product(q, k, v, layout, self.needs_weights)
+        z, weights = self.weigh_values(q, k, v, layout)
         heads = self.transform_heads(out_of_windows(z, layout.queries), x, layout.queries)  # (T, H·K)
         values, shape = projected[:, -H * K :], (-1, self.head_slots, self.head_width)
         return self.record(layout, weights, values.view(shape), heads.view(shape)).flatten(1)
+
+    def weigh_values(
+        self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache
+    ) -> tuple[Tensor, Tensor | None]:
+        """The heads' outputs, (R, H, N, K), and where `needs_weights` their weights; in `step`, one query per line."""
+        return dot_product(q, k, v, layout, self.needs_weights)
 
     def transform_heads(self, heads: Tensor, x: Tensor, rows: PackedRows | None) -> Tensor:
         """What the output stage reads, (T, H·K), from the heads' outputs and the rows x (T, D); no rows in `step`."""
@@ -112,8 +118,8 @@ class MultiHeadAttention(AttentionModule):
             cache.add(k, v)
         else:
             q = self._project(x, 0, 1).unflatten(-1, (self.spec.heads, -1))
-        heads = self.transform_heads(cache.attend(q.unsqueeze(2)), x, None)  # (N, H·K)
-        heads = heads.view(-1, self.head_slots, self.head_width)
+        z, _ = self.weigh_values(*cache.windows(q.unsqueeze(2)), cache)  # (n, H, W, K)
+        heads = self.transform_heads(cache.rows(z), x, None).view(-1, self.head_slots, self.head_width)
         return self._put_out(self.edited_in_step(heads, cache).flatten(1))
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
