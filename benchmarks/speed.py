@@ -50,7 +50,7 @@ DEACON = {"name": "deacon", "architecture": "direct", "m": 8}
 def measure(profile: str, rounds: int) -> dict[str, Ratio]:
     """The ratios described above."""
     runs = Runs(profile)
-    config = runs.one("deacon/translation", "baseline", runs.profile.seeds[0])
+    config = runs.config("deacon/translation", "baseline", runs.profile.seeds[0])
     runtime.configure(config.threads)
     corpus = load_translation(config.data)
     pairs = corpus.train.pairs

@@ -10,7 +10,7 @@ from headdiv.companion.experiments.shipped import PROFILE, ship
 from headdiv.companion.report.explorer_view import held_out_covariances
 from headdiv.companion.tasks.base import held_out_loss
 
-for config in Runs(PROFILE).all():
+for config in Runs(PROFILE).configs():
     run = load_run(config)
     ship(run, held_out_covariances(run), paths.home() / "data" / "models")
     print(config.label, held_out_loss(run, "valid"))

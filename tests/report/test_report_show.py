@@ -121,12 +121,9 @@ def test_scores_are_shown_whole():
     assert page == show.show_scores(run).to_html()
 
 
-def test_long_examples_are_cut(monkeypatch):
+def test_long_examples_are_cut():
     text = "word " * 500
-    monkeypatch.setattr(
-        show, "examples", lambda run, count: pd.DataFrame([[text, "short"]] * count, columns=["a", "b"])
-    )
-    page = show.show_examples(None, 2).to_html()
+    page = show.as_text(pd.DataFrame([[text, "short"]] * 2, columns=["a", "b"]), "examples").to_html()
     assert text[: formats.LONGEST] + " …" in page
     assert text not in page
     assert page.count("short") == 2

@@ -203,9 +203,8 @@ class Transformer(nn.Module):
 
 def sinusoids(positions: int, width: int) -> Tensor:
     """The original's fixed positions: sin and cos of p / 10000^(2i/D) in alternate columns, (positions, D)."""
-    # On the CPU in any case: on the meta device `arange` imports torch's compiler.
-    dimensions = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
-    position = torch.arange(positions, dtype=torch.float64, device="cpu")
+    position = torch.arange(positions, dtype=torch.float64)
+    dimensions = torch.arange(0, width, 2, dtype=torch.float64)
     angle = position[:, None] * torch.exp(dimensions * (-math.log(10000.0) / width))  # (positions, ceil(D / 2))
     table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
     return table.float()
