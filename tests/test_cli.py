@@ -219,13 +219,11 @@ def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path,
         assert (place / "index.md").is_file()
 
 
-def test_claims_are_printed_counted_and_filtered(project, headdiv_says):
+def test_claims_are_printed_of_one_paper(headdiv_says):
     status, out, err = headdiv_says("claims", "--paper", "dpp", "-v")
     assert (status, err) == (0, "")
     assert out.splitlines()[0] == "dpp: contradicted (1)"
     assert "160.239" in out
-    lines = headdiv_says("claims", "--paper", "dpp", "--summary")[1].splitlines()
-    assert ["all", "4", "4"] in [line.split() for line in lines]
 
 
 def test_what_the_workflow_alone_calls_is_not_listed(headdiv_says):

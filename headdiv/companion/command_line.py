@@ -262,14 +262,12 @@ def check(profile: str, no_scores: bool, write: bool) -> None:
 
 @cli.command()
 @click.option("--paper", help="Of this paper alone.")
-@click.option("--summary", is_flag=True, help="Count verdicts by paper, and say what each means.")
-@click.option("-v", "--verbose", is_flag=True, help="Show every claim, and how it was worked out.")
-def claims(paper: str | None, summary: bool, verbose: bool) -> None:
-    """Print the papers' claims with their verdicts: recomputed, measured, or not run."""
-    from headdiv.companion.experiments.claims import ledger, text
+@click.option("-v", "--verbose", is_flag=True, help="Show every claim, and how it was computed.")
+def claims(paper: str | None, verbose: bool) -> None:
+    """Print the parameter counts that papers print, and what their own numbers contradict, by cause."""
+    from headdiv.companion.experiments.claims import as_text, ledger
 
-    rows = ledger.ledger(paper)
-    click.echo(text.summary_text(rows) if summary else text.as_text(rows, verbose))
+    click.echo(as_text(ledger(paper), verbose))
 
 
 @cli.command()

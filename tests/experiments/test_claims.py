@@ -1,0 +1,126 @@
+"""The ledger: what is known of the papers comes out."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from headdiv.companion.experiments.claims import CLAIMS, Judgement, as_text, ledger, load_claims
+from headdiv.companion.experiments.papers import load_paper, paper_names
+from headdiv.companion.experiments.parameters import count
+from headdiv.core.errors import ConfigError
+
+ROOT = Path(__file__).parents[2]
+PAPERS = paper_names(CLAIMS)
+KNOWN = [
+    ("deacon", "Table 3, Direct-3, parameters", True, 5127586),
+    ("deacon", "Table 5, Direct-8, parameters", False, 5373872),
+    ("deacon", "Table 6, Average-8, parameters", False, 329901248),
+    ("deacon", "§4, Multi30k, parameters of Table 3's baseline, with the words seen more than five times",
+     False, 5039104),
+    ("deacon", "§4, SlimPajama, share of CommonCrawl in the whole and in the sample", False, 66.9891),
+    ("deacon", "§5.1, Direct-3, training loss above the baseline's", False, 20.4116),
+    ("deacon", "§5.4, settings, parameters of these sizes", False, 1313.6159),
+    ("deacon", "§5.4, Non-Linear-8, it trains for longer than the baseline", False, False),
+    ("mhr", "§4.3, d_k = d_v = d_model / h", False, 64),
+    ("mhr", "Tables 2 to 5, Alphas (mixing with nuclear loss), parameters", True, 39470352),
+    ("mhr", "Tables 2 to 4, Baseline, parameters", True, 39387136),
+    ("mhr", "Tables 2 to 4, Alphas, 16 heads, parameters", False, 39392032),
+    ("dpp", "Dataset, training pairs", False, 160.239),
+    ("homeostasis", "Tables 1 and 3, (A) Small, parameters", True, 23125760),
+    ("homeostasis", "§2.5, Eq. 9, Table 2's IMI of Small is within reach", False, False),
+    ("homeostasis", "§2.6, validation pairs", False, 1014),
+    ("moa", "The code's README, k is below the number of experts, as Eq. 8 has it", False, False),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def everything():
+    return {(row.paper, row.place): row for row in ledger()}
+
+
+def test_what_is_known_of_the_papers_comes_out(everything):
+    known = {(paper, place): everything[paper, place] for paper, place, *_ in KNOWN}
+    assert {key: row.follows for key, row in known.items()} == {row[:2]: row[2] for row in KNOWN}
+    assert [row.ours for row in known.values()] == pytest.approx([row[3] for row in KNOWN], abs=1e-4)
+    assert Counter(row.follows for row in everything.values()) == {True: 17, False: 49}
+    row = everything["deacon", "§5.1, Direct-3, training loss above the baseline's"]
+    assert (row.value, row.unit) == (16.95, "%")
+    assert row.working == "100 * (0.9887 / 0.8211 - 1): 20.4116; as a share of its own loss: 16.9516"
+
+
+def test_every_contradiction_has_a_cause_and_every_cause_contradicts_something(everything):
+    claims = [load_claims(paper) for paper in PAPERS]
+    causes = {known.cause for paper in claims for known in (*paper.contradictions, *paper.counts.values())}
+    assert {row.cause for row in everything.values() if not row.follows} == causes
+    assert not any(row.cause for row in everything.values() if row.follows)
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_claims_are_of_tasks_and_numbers_that_the_paper_has(everything, paper):
+    """Numbers: those with a decimal point, in some unit of 10, but for those of §2.4, §4 and §5.4."""
+    claims, tasks = load_claims(paper), load_paper(paper).tasks
+    assert {*claims.counts} <= {*tasks}
+    computed = [claim for contradiction in claims.contradictions for claim in contradiction.claims]
+    in_text = [place for of, place in everything if of == paper and "parameters" not in place.split(", ")]
+    assert len(in_text) == len(computed)  # each in a place of its own
+    rows = [*load_paper(paper).tables.values()]
+    printed = {value for task in tasks.values() for row in task.numbers().values() for value in row.values()}
+    printed |= {value for table in rows for row in table.rows.values() for value in row.values()}
+    for claim in computed:
+        if not claim.place.startswith(("§2.4", "§4", "§5.4, set", "§5.4, time")):
+            for number in map(float, re.findall(r"\d+\.\d+", claim.computed)):
+                assert any(round(number * unit, 9) in printed for unit in (1, 100)), claim.place
+
+
+@pytest.mark.parametrize("task", ["summarisation", "qa"])
+def test_no_whole_number_of_words_is_nearer_to_a_count_that_does_not_follow(task):
+    known = load_claims("deacon").counts[task]
+    fewer, nearest, more = (
+        abs(count(task, {"name": "baseline"}, known.model, [words + more for words in known.vocabulary]) - 5370112)
+        for more in (-1, 0, 1)
+    )
+    assert nearest <= min(fewer, more)
+
+
+def test_every_paper_of_others_has_claims_and_one_that_is_not_there_is_said():
+    assert sorted({*paper_names()} - {"headtohead"}) == PAPERS
+    with pytest.raises(ConfigError, match="did you mean 'mhr'"):
+        ledger("mh")
+
+
+def test_the_summary_in_the_appendix_is_the_ledgers(everything):
+    appendix = (ROOT / "docs" / "appendix.md").read_text(encoding="utf-8").splitlines()
+    begin = appendix.index("## What the papers claim")
+    stands = [line.strip("|").split("|") for line in appendix[begin:] if line.startswith("|")]
+    counts = Counter((row.paper, row.follows) for row in everything.values())
+    cells = {row[0]: row[1:] for row in ([cell.strip() for cell in line if cell] for line in stands[:4])}
+    for verdict, follows in (("follows", True), ("contradicted", False)):
+        numbers = dict(zip(cells[""], map(int, cells[verdict]), strict=True))
+        assert numbers == {paper: counts[paper, follows] for paper in PAPERS} | {"all": numbers["all"]}
+        assert numbers["all"] == sum(count for (_, which), count in counts.items() if which == follows)
+    grave = Counter((row.paper, row.cause) for row in everything.values() if row.grade == "result")
+    claims = [
+        f"- {paper}, in {'one claim' if count == 1 else f'{count} claims'}: {cause}"
+        for (paper, cause), count in grave.items()
+    ]
+    assert set(claims) <= set(appendix)
+
+
+def test_as_text_contradictions_stand_under_their_causes_the_gravest_first():
+    rows = [
+        Judgement("a", "Table 1, A, parameters", 5370112, "parameters", 5039104, False, "5,039,104", "Copied.", "slip"),
+        Judgement("a", "§1, C is better", True, "", False, False, "1 > 2: false", "Wrong.", "result"),
+        Judgement("b", "§2, s", 0.5, "%", 0.5, True, "1 / 2: 0.5"),
+    ]  # fmt: skip
+    assert as_text(rows).splitlines()[:-2] == [
+        "a: contradicted (2)",
+        "  [result] Wrong.",
+        "    - §1, C is better",
+        "  [slip] Copied.",
+        "    - Table 1, A, parameters: 5,370,112 parameters; here 5,039,104",
+        "",
+        "b: follows (1)",
+    ]
+    assert as_text(rows, verbose=True).splitlines()[-2:] == ["    - §2, s: 0.5 %; here 0.5", "        1 / 2: 0.5"]
