@@ -38,7 +38,7 @@ $(STAMP): requirements.lock pyproject.toml
 demo: $(STAMP) ## train two small models side by side and draw a head of two that learnt more (about a minute)
 	@$(BIN)/headdiv demo
 
-reproduce: $(STAMP) ## train, evaluate and report all five papers, small (ten to fifteen minutes on two cores)
+reproduce: $(STAMP) ## train, evaluate and report all five papers, small (seven to fifteen minutes on two cores)
 	$(BIN)/snakemake reproduce-all --logger rich
 
 test: $(STAMP) ## run the tests, without the slow ones
