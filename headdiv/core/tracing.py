@@ -1,4 +1,4 @@
-"""Whether torch traces what is computed, or repeats it."""
+"""Whether torch has compiled what is computed, or repeats it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ from headdiv.core.errors import ConfigError
 
 Counts = TypeVar("Counts", bound=Callable[..., bool])
 NO_PASS = -1
-
-
-def is_traced() -> bool:
-    """Whether torch's compile, export or jit is tracing: values cannot be looked at then."""
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
 def uncompiled() -> contextlib.AbstractContextManager[object]:

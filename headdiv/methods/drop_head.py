@@ -53,7 +53,7 @@ class DroppedHeads(nn.Module):
 class DropHeadAttention(MultiHeadAttention):
     """The baseline's module that drops heads in training; head records hold zeros for them."""
 
-    rowwise_heads = plain_in_evaluation = True
+    rowwise_heads = True
 
     def __init__(self, spec: AttentionSpec, rate: float) -> None:
         super().__init__(spec)

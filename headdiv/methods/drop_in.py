@@ -25,19 +25,18 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from headdiv.core.errors import ConfigError
 from headdiv.core.modules import Holder
-from headdiv.core.tracing import is_traced
 from headdiv.methods.base import Method, acts_on_block
 from headdiv.methods.combined import parts_of
 from headdiv.methods.registry import make_method
 from headdiv.methods.rotation import SwappingMethod
-from headdiv.nn.folding import fold
-from headdiv.nn.linear import LINEAR, WeightAndBias
+from headdiv.nn.linear import WeightAndBias
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import AttentionLayout, PackedRows, added_mask, full_rows, padded_rows, real_rows
-from headdiv.nn.projections import SeparateProjections, equal, from_torch, must_be_merged, to_torch
+from headdiv.nn.projections import SeparateProjections, equal, from_torch
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, BlockSpec, Kind, Sizes
 
@@ -242,7 +241,7 @@ class MultiheadAttention(nn.Module):
         """Whether keys and values are projected from rows of their own."""
         if isinstance(self.attention, MultiHeadAttention):
             return key is not value or isinstance(self.attention.in_projection, SeparateProjections)
-        if key is not value and (is_traced() or not equal(key, value)):
+        if key is not value and (is_compiling() or not equal(key, value)):
             raise ValueError(f"key and value must be the same tensor: {self.method!r} has one projection of both")
         return False
 
@@ -254,7 +253,7 @@ class MultiheadAttention(nn.Module):
             return True
         if not matters or query.shape != key.shape:
             return False
-        if is_traced():
+        if is_compiling():
             raise ValueError(
                 "query and key are two tensors of one shape, and a trace cannot tell whether they are equal; expected "
                 "the same object for self-attention, or a module with kind='cross'"
@@ -298,7 +297,7 @@ class MultiheadAttention(nn.Module):
 
     def _leaves_padding_out(self) -> bool:
         """Whether padding gets no row; in traces, whose shapes should not depend on data, only if it acts on others."""
-        return not is_traced() or (self.training and not (self.attention.rowwise and not self.attention.recorders))
+        return not is_compiling() or (self.training and not (self.attention.rowwise and not self.attention.recorders))
 
     def _queries(self, B: int, N: int, device: torch.device) -> tuple[PackedRows, Tensor | None]:
         """Queries that are not the keys, and which of (B, N) are real where the self-attention before says it."""
@@ -339,23 +338,6 @@ class MultiheadAttention(nn.Module):
         """Under torch's names or our own; where torch's output has no bias, ours is zero."""
         from_torch(state_dict, prefix)
         super()._load_from_state_dict(state_dict, prefix, *args)
-
-    def torch_state_dict(self) -> dict[str, Tensor]:
-        """A state dictionary for a `torch.nn.MultiheadAttention` that does the same in evaluation.
-
-        Linear output stages, such as DEACON's direct architecture, are folded into one. Where neither this module's
-        projections nor its output have a bias, torch's has none either.
-
-        Raises:
-            ValueError: in evaluation it is not ordinary attention, or it has adapters, pruning masks or fewer heads.
-        """
-        if self.attention.is_plain:
-            must_be_merged("in_projection", self.attention.in_projection, ValueError)
-        attention = fold(self).attention
-        stage = getattr(attention, "output", None)
-        if not attention.is_plain or type(stage) not in LINEAR or stage.in_features != self.embed_dim:
-            raise ValueError(f"{self.method!r} computes in evaluation what torch.nn.MultiheadAttention cannot")
-        return to_torch(attention.state_dict())
 
 
 def _initialise(attention: MultiHeadAttention) -> None:

@@ -10,9 +10,9 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from headdiv.core.precision import at_least_float32
-from headdiv.core.tracing import is_traced
 
 Interpretation = Literal["inhibition", "inverted", "printed"]  # of Eq. 7
 HIGHEST, LOWEST = 0.99, 0.01  # a and b of Eq. 7: the largest and the smallest probability
@@ -56,7 +56,7 @@ def _kth_largest(x: Tensor, k: int) -> Tensor:
 
 def _at_hand(x: Tensor) -> bool:
     """Whether the values can be looked at: on the CPU, and not while torch traces."""
-    return x.device.type == "cpu" and not is_traced()
+    return x.device.type == "cpu" and not is_compiling()
 
 
 def boost(counts: Tensor, k: int) -> Tensor:

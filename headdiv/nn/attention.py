@@ -30,11 +30,6 @@ class AttentionModule(HeadModule, ABC):
         """(T, D) queries and, for encoder-decoder attention, (T', D) memory -> (T, D)."""
 
     @property
-    def is_plain(self) -> bool:
-        """Whether in evaluation the heads are the Transformer's, and only the output stage may differ."""
-        return False
-
-    @property
     def rowwise(self) -> bool:
         """Whether, in training too, rows affect each other only through attention, not through statistics or counts.
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn import functional as F
 
 from headdiv.core.precision import HALF, at_least_float32
-from headdiv.core.tracing import is_traced
 from headdiv.nn.caches import Cache, cached_product
 from headdiv.nn.packing import AttentionLayout, PackedRows
 
@@ -70,30 +70,30 @@ def dot_product(
         if not weights:
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=layout.dropout), None
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1) + mask
-        p = masked_softmax(scores, layout)
+        p = masked_softmax(scores, layout.blind)
         if not layout.dropout:
             return p.to(v.dtype) @ v, p.to(v.dtype)
         dropped = F.dropout(p, layout.dropout)
         layout.dropped.append(dropped)
         return dropped.to(v.dtype) @ v, p.to(v.dtype)
-    if layout.blind is not None:
+    if (blind := layout.blind) is not None:
         scores = at_least_float32(q @ k.transpose(-2, -1)) * q.shape[-1] ** -0.5
-        p = masked_softmax(scores + layout.written_out(), layout).to(v.dtype)
+        p = masked_softmax(scores + layout.written_out(), blind).to(v.dtype)
         return p @ v, p if weights else None
     if weights or not layout.wide:
         z, p = ScaledDotProduct.apply(q, k, v, layout.written_out())
         return z, p if weights else None
     mask = layout.mask if layout.mask is None else layout.mask.to(q.dtype)
-    with contextlib.nullcontext() if layout.full or q.device.type == "cpu" or is_traced() else _without_cudnn():
+    with contextlib.nullcontext() if layout.full or q.device.type == "cpu" or is_compiling() else _without_cudnn():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None), None
 
 
-def masked_softmax(scores: Tensor, layout: AttentionLayout) -> Tensor:
-    """Weights (R, H, N, S) from scores with the mask; 0 where a query may see no key, as torch's fused kernels have it.
+def masked_softmax(scores: Tensor, blind: Tensor | None) -> Tensor:
+    """Weights (R, H, N, S) from scores with the mask; 0 where a query is ``blind``, as torch's fused kernels have it.
 
     A softmax of -inf alone, and its gradient, would be NaN.
     """
-    if (blind := layout.blind) is None:
+    if blind is None:
         return torch.softmax(scores, dim=-1)
     return torch.softmax(scores.masked_fill(blind, 0.0), dim=-1).masked_fill(blind, 0.0)
 
@@ -114,7 +114,7 @@ def _without_cudnn() -> Iterator[None]:
 def into_windows(x: Tensor, rows: PackedRows, parts: int, heads: int) -> tuple[Tensor, ...]:
     """(T, parts·H·K) rows -> ``parts`` tensors (R, H, N, K); an empty slot holds some row's values."""
     if not rows.full:
-        if not is_traced() and not x.shape[0]:  # padding throughout: an empty slot holds zeros, for want of a row
+        if not is_compiling() and not x.shape[0]:  # padding throughout: an empty slot holds zeros, for want of a row
             x = F.pad(x, (0, 0, 0, 1))
         x = x.index_select(0, rows.row_of_slot)
     R, N = rows.sentences.shape

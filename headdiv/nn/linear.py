@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.compiler import is_compiling
 from torch.nn import functional as F
 
 from headdiv.core.precision import HALF, autocast
-from headdiv.core.tracing import is_traced
 
 MULTIPLE = 64  # of rows
 PLAIN = (Tensor, nn.Parameter)
@@ -55,7 +55,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     and batches of whole sentences hardly ever have the same number of rows twice. Results are equal up to rounding:
     sums, above all that over rows in the weight's gradient, are added up in another order.
     """
-    narrow = not is_traced() and torch.is_autocast_enabled("cpu") and x.device.type == "cpu" and x.dim() > 1
+    narrow = not is_compiling() and torch.is_autocast_enabled("cpu") and x.device.type == "cpu" and x.dim() > 1
     if narrow and type(x) in PLAIN and type(weight) in PLAIN:
         x, weight = autocast(x), autocast(weight)
         if x.dtype in HALF and weight.dtype == x.dtype:

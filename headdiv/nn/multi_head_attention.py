@@ -6,7 +6,7 @@ D model width, K head width (d_k); one token at a time N lines of n texts with W
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -35,9 +35,7 @@ class MultiHeadAttention(AttentionModule):
         before_output: what the heads go through in front of it, (T, H·K) -> (T, H·K); None: nothing.
     """
 
-    # For subclasses: whether what they do with the heads is `rowwise`, and whether in evaluation they leave them alone.
-    rowwise_heads: ClassVar[bool] = False
-    plain_in_evaluation: ClassVar[bool] = False
+    rowwise_heads: ClassVar[bool] = False  # for subclasses: whether what they do with the heads is `rowwise`
 
     def __init__(
         self, spec: AttentionSpec, output: nn.Module | None = None, before_output: nn.Module | None = None
@@ -47,11 +45,6 @@ class MultiHeadAttention(AttentionModule):
         self.in_projection = Linear(spec.d_model, 3 * width, bias=spec.bias)
         self.output = Linear(width, spec.d_model) if output is None else output
         self.before_output = before_output
-
-    @property
-    def is_plain(self) -> bool:
-        plain = self.plain_in_evaluation or type(self) is MultiHeadAttention
-        return plain and is_identity_in_evaluation(self.before_output)
 
     @property
     def rowwise(self) -> bool:
@@ -121,15 +114,3 @@ class MultiHeadAttention(AttentionModule):
         z, _ = self.weigh_values(*cache.windows(q.unsqueeze(2)), cache)  # (n, H, W, K)
         heads = self.transform_heads(cache.rows(z), x, None).view(-1, self.head_slots, self.head_width)
         return self._put_out(self.edited_in_step(heads, cache).flatten(1))
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        """Also what was saved when ``before_output`` was a submodule of the output stage."""
-        for former in (f"{prefix}output.before_output.", f"{prefix}output.inhibition."):
-            for key in [key for key in state_dict if key.startswith(former)]:
-                state_dict[f"{prefix}before_output.{key.removeprefix(former)}"] = state_dict.pop(key)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-
-
-def is_identity_in_evaluation(module: nn.Module | None) -> bool:
-    """Whether a module returns its input: it is None, a dropout, or its attribute of this name says so."""
-    return module is None or type(module) in IDENTITIES or getattr(module, "is_identity_in_evaluation", False)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 
 from headdiv.core.errors import DataError
-from headdiv.core.tracing import is_traced
 
 MAX_POSITIONS = 4096  # tokens of a sentence that the Transformer has positions for
 WIDE = 64 * 64  # weights of a window and head: up to here `ScaledDotProduct` is as fast, beyond torch's fused one wins
@@ -93,7 +93,7 @@ class AttentionLayout:
         if self.dropout is None and (self.keys is self.queries or not self.keys.gaps):
             return None
         blind = (self.mask <= (MASKED if self.dropout is None else -torch.inf)).all(-1, keepdim=True)
-        looks = blind.device.type == "cpu" and not is_traced()  # on a GPU it would wait
+        looks = blind.device.type == "cpu" and not is_compiling()  # on a GPU it would wait
         return None if looks and not blind.any() else blind
 
     @property
@@ -195,7 +195,7 @@ def padded_rows(real: Tensor) -> PackedRows:
     row_of_slot[slots] = torch.arange(slots.shape[0], device=real.device)
     sentences = torch.arange(B, device=real.device)[:, None].expand(B, N).masked_fill(~real, -1)
     positions = (real.cumsum(1) - 1).flatten()[slots]
-    full = not is_traced() and len(slots) == B * N  # as `real.all()` says, but without waiting for a GPU once more
+    full = not is_compiling() and len(slots) == B * N  # as `real.all()` says, but without waiting for a GPU once more
     return PackedRows(real.sum(1), positions, slots, row_of_slot, sentences, full, longest=N)
 
 

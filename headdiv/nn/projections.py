@@ -102,17 +102,6 @@ def from_torch(state: dict[str, Tensor], prefix: str) -> None:
             state[f"{prefix}attention.{ours}"] = state.pop(prefix + theirs)
 
 
-def to_torch(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse: the state dictionary of an attention module whose output is a Linear, under torch's names."""
-    made = {theirs: state[ours] for theirs, ours in NAMES.items() if ours in state}
-    if "in_proj_bias" not in made:  # torch's output then has none either
-        if made["out_proj.bias"].any():
-            made["in_proj_bias"] = made["out_proj.bias"].new_zeros(3 * made["out_proj.weight"].shape[1])
-        else:
-            del made["out_proj.bias"]
-    return made
-
-
 NAMES = {  # of torch.nn.MultiheadAttention's parameters: ours in the attention module
     "in_proj_weight": "in_projection.weight",
     "q_proj_weight": "in_projection.query",

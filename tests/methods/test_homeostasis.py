@@ -7,7 +7,7 @@ import statistics
 import numpy as np
 import pytest
 import torch
-from examples import sparse, tiny, trained_one_step
+from examples import sparse, trained_one_step
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -315,16 +315,6 @@ def test_mechanisms_stand_where_they_are_asked_for():
     assert type(method.attention(AttentionSpec("cross", 2, 12, 3)).output) is Linear
     block = method.block_output(BlockSpec("decoder", 0, 12))
     assert repr(block) == "Inhibition(smart, 1×12 units, s=0.8, Q=5)"
-
-
-def test_a_state_of_the_time_when_inhibition_was_part_of_the_output_stage_loads():
-    model, method = trained_one_step(sparse("kwta", s_att=0.5))
-    method.after_backward(model, 0.0)
-    former = {name.replace(".before_output.", ".output.inhibition."): x for name, x in model.state_dict().items()}
-    other, _ = tiny(sparse("kwta", s_att=0.5), dtype=torch.float32)
-    other.load_state_dict(former)
-    torch.testing.assert_close(other.state_dict(), model.state_dict())
-    assert other.state_dict()["encoder.0.attention.encoder.before_output.total"].any()
 
 
 # ---- findings

@@ -177,11 +177,11 @@ def test_cross_attention_of_a_memory_to_itself_is_said_by_its_kind():
     torch.testing.assert_close(cross(x, x, x, padding), theirs(x, x, x, padding))
 
 
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
-def test_what_cannot_be_told_under_a_trace_is_refused():
-    module, x, padding = drop_in(), random(1, 3, 6, D).float(), padding_of(6, 5, 4)
+def test_what_cannot_be_told_under_a_trace_is_refused(monkeypatch):
+    monkeypatch.setattr("headdiv.methods.drop_in.is_compiling", lambda: True)
+    x = random(3, 6, D).float()
     with pytest.raises(ValueError, match=r"query and key are two tensors of one shape.* kind='cross'"):
-        torch.jit.trace(lambda query: module(query, x[0], x[0], padding)[0], (x[0].clone(),))
+        drop_in()(x.clone(), x, x, padding_of(6, 5, 4))
 
 
 # ---- inside torch's layers

@@ -141,24 +141,6 @@ def test_an_exported_module_takes_any_number_and_length_of_sentences(options):
     torch.testing.assert_close(found, module(*arguments(5, 9)))
 
 
-@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
-@of_each_hook("moa")
-def test_a_module_that_torch_jit_traced_takes_any_number_and_length_of_sentences(options):
-    class SelfAttention(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention = drop_in(options)
-
-        def forward(self, x, padding):
-            return self.attention(x, x, x, padding)
-
-    module = SelfAttention().eval()
-    x, *_, padding = arguments(3, 6)
-    traced = torch.jit.trace(module, (x, padding))
-    x, *_, padding = arguments(5, 9)
-    torch.testing.assert_close(traced(x, padding), module(x, padding))
-
-
 @pytest.mark.slow
 @of_each_hook()
 def test_training_with_padding_compiles_into_one_graph(options):

@@ -1,10 +1,10 @@
-"""Every method in the drop-in: values beside keys, other widths, states for torch, adapters, names of modules."""
+"""Every method in the drop-in: values beside keys, other widths, torch's states, adapters, names of modules."""
 
 import copy
 
 import pytest
 import torch
-from examples import EXAMPLES, deacon, every_method, of_attention
+from examples import deacon, every_method, of_attention
 from torch import nn
 from torch.func import functional_call
 from torch.nn.utils import prune
@@ -68,22 +68,6 @@ def test_other_widths_are_columns_of_zeros(options):
 # ---- states
 
 
-@pytest.mark.parametrize("more", [{}, {"bias": False}, {"kdim": 5, "vdim": 3}], ids=str)
-@pytest.mark.parametrize(
-    "options", [{"name": "baseline"}, deacon("average", m=2), *EXAMPLES["drop-head"]], ids=lambda o: o["name"]
-)
-def test_torch_loads_our_state_and_does_the_same(options, more):
-    ours = drop_in(options, **more).eval()
-    nn.init.normal_(ours.attention.output.bias) if hasattr(ours.attention.output, "bias") else None
-    state = ours.torch_state_dict()
-    theirs = nn.MultiheadAttention(
-        D, H, batch_first=True, dtype=torch.float64, **{**more, "bias": "in_proj_bias" in state}
-    )
-    theirs.load_state_dict(state)
-    x, key, value = random(B, N, D), random(B, S, ours.kdim, seed=1), random(B, S, ours.vdim, seed=2)
-    torch.testing.assert_close(ours(x, key, value), theirs(x, key, value))
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_state_dict_of_torchs_module_loads_and_so_does_our_own(bias):
     theirs = nn.Sequential(nn.MultiheadAttention(D, H, bias=bias))
@@ -94,26 +78,6 @@ def test_the_state_dict_of_torchs_module_loads_and_so_does_our_own(bias):
     copy.deepcopy(ours).load_state_dict(ours.state_dict())
     with pytest.raises(RuntimeError, match=r"size mismatch|Unexpected key"):
         nn.Sequential(drop_in(deacon("direct"))).load_state_dict(theirs.state_dict())
-
-
-@pytest.mark.parametrize(
-    "options",
-    [*(EXAMPLES[name][0] for name in ("moa", "homeostasis")),
-     {"name": "head-scale", "normalisation": "layer"}],
-    ids=lambda o: o["name"],
-)  # fmt: skip
-def test_what_torch_cannot_compute_is_not_put_into_its_state(options):
-    with pytest.raises(ValueError, match=r"computes in evaluation what torch\.nn\.MultiheadAttention cannot"):
-        drop_in(options).torch_state_dict()
-
-
-def test_what_has_lost_a_head_or_is_pruned_is_not_put_into_torchs_state():
-    modules = nn.ModuleList([drop_in({"name": "baseline"}), drop_in({"name": "baseline"})])
-    headdiv.ModelHeads(modules).remove([("encoder 1", 2)])
-    prune.random_unstructured(modules[1].attention.in_projection, "weight", 0.3)
-    for module, words in zip(modules, ("MultiheadAttention cannot", "in_projection holds weight_"), strict=True):
-        with pytest.raises(ValueError, match=words):
-            module.torch_state_dict()
 
 
 # ---- adapters and pruning masks
