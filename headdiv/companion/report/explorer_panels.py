@@ -111,16 +111,15 @@ def draw_components(part: SubFigure, view: View) -> None:
     compared = components(view)
     if compared is None:
         raise DataError(f"{view.name} has no PCA layer in {_module(view)}; only DEACON puts one into attention.")
-    M, k = len(compared.kept), len(compared.best)
-    ax = part.subplots()
+    M, ax = len(compared.cosines), part.subplots()
     _draw_matrix(part, ax, compared.cosines, "|cosine|", numbers=True)
     step = math.ceil(M / MOST_LABELS)
     for axis, name in ((ax.xaxis, "principal component of the inputs"), (ax.yaxis, "column of w")):
         axis.set_ticks(range(0, M, step), range(1, M + 1, step), fontsize=TINY)
         axis.set_label_text(name, fontsize=TINY)
-    kept, best = (100 * values[M - 1] for values in (compared.kept, compared.best))
-    columns = f"{plural(M, 'column')} for {plural(k, 'input')}"
-    ax.set_title(f"{columns} keep {kept:.1f} % of\nthe variance, {best:.1f} % is possible", fontsize=TINY)
+    columns = f"{plural(M, 'column')} for {plural(compared.inputs, 'input')}"
+    shares = f"keep {100 * compared.kept:.1f} % of\nthe variance, {100 * compared.best:.1f} % is possible"
+    ax.set_title(f"{columns} {shares}", fontsize=TINY)
 
 
 def _draw_matrix(

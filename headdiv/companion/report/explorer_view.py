@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from headdiv.analysis.masking import heads_of, masked_heads, masks_without
 from headdiv.analysis.similarity import Observed, compare_heads
-from headdiv.companion.analysis.components import Components, compare_components
 from headdiv.companion.experiments.attention_maps import AttentionMap, maps_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import is_trained, load_run
@@ -25,6 +25,7 @@ from headdiv.companion.report.groups import place_name
 from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import DataError
+from headdiv.gha import principal_components
 from headdiv.methods.deacon import collected_moments, pca_layers
 from headdiv.nn.records import record_heads
 
@@ -186,6 +187,15 @@ def masking(view: View) -> pd.DataFrame:
 # ---- PCA weights and components
 
 
+class Components(NamedTuple):
+    """The weights of a PCA layer, M columns, against the principal components of its inputs."""
+
+    cosines: np.ndarray  # (M, M) absolute cosines of column i with the j-th component; an eigenvector has no sign
+    inputs: int  # k
+    kept: float  # share of the inputs' variance that the span of the columns keeps
+    best: float  # the most that M columns can keep
+
+
 def components(view: View) -> Components | None:
     """The PCA layer of the view's module against its inputs over the validation split; None where it has none.
 
@@ -199,6 +209,15 @@ def components(view: View) -> Components | None:
     if not C.trace() > 0:
         raise DataError(f"{view.place}: the inputs of the PCA layer do not vary")
     return compare_components(layers[view.place].w.detach().cpu().double(), C)
+
+
+def compare_components(w: Tensor, C: Tensor) -> Components:
+    """Weights (k, M), whose columns may depend on each other, against inputs of covariance C (k, k); both float64."""
+    best = principal_components(C, w.shape[1])  # (k, M), orthonormal
+    columns = normalize(w, dim=0)
+    projection = columns @ torch.linalg.pinv(columns)  # onto the span of w
+    kept, most = (float((P @ C).trace() / C.trace()) for P in (projection, best @ best.T))
+    return Components((columns.T @ best).abs().clamp_max(1).numpy(), len(w), kept, most)
 
 
 @torch.no_grad()
