@@ -249,18 +249,14 @@ def test_the_timeline_has_a_row_for_every_variant_that_moves_heads():
 # ---- routers
 
 
-def statistics(load, gate):
-    return moa.RouterStatistics(load=load, gate=gate, entropy=0.5, words=[[] for _ in load])
-
-
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.01, 1)), min_size=1, max_size=9))
 def test_importance_is_each_experts_share_of_all_gates(pairs):
     load, gate = zip(*pairs, strict=True)
     total = sum(a * b for a, b in pairs)
-    found = statistics(load, gate)
-    assert found.importance == pytest.approx([a * b / total for a, b in pairs])
-    assert found.busiest == sorted(range(len(load)), key=lambda expert: (-load[expert], expert))
-    assert statistics([0, 0], [0, 0]).importance.tolist() == [0, 0]  # none is ever chosen
+    router = {"load": load, "gate": gate}
+    assert moa.importance(router) == pytest.approx([a * b / total for a, b in pairs])
+    assert moa.busiest(router) == sorted(range(len(load)), key=lambda expert: (-load[expert], expert))
+    assert moa.importance({"load": [0, 0], "gate": [0, 0]}).tolist() == [0, 0]  # none is ever chosen
 
 
 def test_load_importance_and_entropy_of_every_router_are_drawn():
@@ -268,8 +264,8 @@ def test_load_importance_and_entropy_of_every_router_are_drawn():
     put(routed("baseline", 1), run)
     load, weight, entropy = figures.draw("moa_translation_routers", "p").axes[:3]
     modules = run["heads"]["router"].values()
-    for row, stored in enumerate(map(moa.RouterStatistics.model_validate, modules)):
-        for ax, shares in ((load, stored.load), (weight, stored.importance)):
+    for row, stored in enumerate(modules):
+        for ax, shares in ((load, stored["load"]), (weight, moa.importance(stored))):
             assert ax.images[0].get_array().data[row] == pytest.approx(sorted(np.array(shares) * 8, reverse=True))
     assert [bar.get_width() for bar in entropy.patches] == [stored["entropy"] for stored in modules]
     assert entropy.lines[0].get_xdata()[0] == pytest.approx(np.log(8))
@@ -281,12 +277,12 @@ def test_the_words_of_the_busiest_experts_of_every_module_are_drawn():
     figure = figures.draw("moa_translation_words", "p")
     panels = {ax.get_title(loc="left"): ax.texts[0].get_text() for ax in figure.axes if ax.texts}
     assert len(panels) == 6
-    stored = moa.RouterStatistics.model_validate(run["heads"]["router"]["cross 2"])
+    stored = run["heads"]["router"]["cross 2"]
     lines = panels["encoder-decoder attention, layer 2"].replace(r"\$", "$").split("\n")
-    for expert, name, words in zip(stored.busiest[:3], lines[::2], lines[1::2], strict=True):
-        assert name.startswith(f"expert {expert + 1} ({100 * stored.load[expert]:.1f}")
+    for expert, name, words in zip(moa.busiest(stored)[:3], lines[::2], lines[1::2], strict=True):
+        assert name.startswith(f"expert {expert + 1} ({100 * stored['load'][expert]:.1f}")
         assert words.strip() == (
-            " · ".join(word.word for word in stored.words[expert]) or "no word more than others do"
+            " · ".join(word["word"] for word in stored["words"][expert]) or "no word more than others do"
         )
     figure.canvas.draw()  # dollar signs are no formulas
 

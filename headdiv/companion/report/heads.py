@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.papers import BASELINE
-from headdiv.companion.experiments.run_result import Record, RunResult
+from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed
 from headdiv.companion.report.groups import KIND_LABELS, Groups, by_module, kinds_of, labels_of, place_name, title
@@ -52,19 +52,6 @@ def _layers(modules: Iterable[Module], kind: str) -> list[int]:
 # ---- PCA weights
 
 
-class PCAWeights(Record):
-    """Artifact of DEACON: how far the columns of a PCA layer's weights are from orthogonal.
-
-    Attributes:
-        place: the attention module ("encoder 1").
-        cosines: of two columns each, (m, m).
-    """
-
-    place: str
-    cosines: list[list[float]]
-    mean_absolute_cosine: float
-
-
 @figure_kind("pca-weights")
 def draw_pca_weights(profile: str, figure: FigureEntry, limit: float) -> Figure:
     """Cosines between different columns of every PCA layer's weights, a row for each variant; first seeds.
@@ -77,11 +64,10 @@ def draw_pca_weights(profile: str, figure: FigureEntry, limit: float) -> Figure:
     rows: list[dict[str, np.ndarray]] = []
     for runs in groups.values():
         rows.append({})
-        for artifact in runs[0].heads.artifact("pca_weights").values():
-            layer = PCAWeights.model_validate(artifact)
-            name = place_name(layer.place).replace(", ", ",\n")
-            cosines = np.ma.masked_array(layer.cosines, np.eye(len(layer.cosines), dtype=bool))
-            rows[-1][f"{name}\nmean |cos| {layer.mean_absolute_cosine:.2f}"] = cosines
+        for layer in runs[0].heads.artifact("pca_weights").values():
+            name = place_name(layer["place"]).replace(", ", ",\n")
+            cosines = np.ma.masked_array(layer["cosines"], np.eye(len(layer["cosines"]), dtype=bool))
+            rows[-1][f"{name}\nmean |cos| {layer['mean_absolute_cosine']:.2f}"] = cosines
     columns = max(map(len, rows))  # a variant may have layers of its own
     labels = [f"{label}\ncomponent" for label in labels_of(figure.experiment, groups).values()]
     drawn, axes = new_figure(1.3 * columns + 1.3, 1.75 * len(rows) + 0.7, len(rows), columns)
@@ -111,13 +97,6 @@ def skew_share(matrix: np.ndarray) -> float:
     return float((((off - off.T) / 2) ** 2).sum()) / total if total else float("nan")
 
 
-class Alphas(Record):
-    """Artifact of mixing: the coefficients of which a module's heads become mixtures, (H, H), and their norm."""
-
-    alphas: list[list[float]]
-    nuclear_norm: float
-
-
 @figure_kind(
     "alphas",
     caption=(
@@ -141,10 +120,10 @@ def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
             if (kind, layer) not in modules:
                 rows[-1][f"layer {layer}"] = None
                 continue
-            module = Alphas.model_validate(modules[kind, layer])
-            change = np.array(module.alphas) - np.eye(len(module.alphas))
+            module = modules[kind, layer]
+            change = np.array(module["alphas"]) - np.eye(len(module["alphas"]))
             skew = as_printed(skew_share(change), 2)
-            rows[-1][f"layer {layer}: ‖A‖∗ = {module.nuclear_norm:.2f}\nskew share {skew}"] = change
+            rows[-1][f"layer {layer}: ‖A‖∗ = {module['nuclear_norm']:.2f}\nskew share {skew}"] = change
     changes = [change for row in rows for change in row.values()]
     limit = max(float(np.abs(change).max()) for change in changes if change is not None) or 1.0
     drawn, axes = new_figure(max(1.55 * columns + 1.5, 6.5), 1.95 * len(kinds) + 0.7, len(kinds), columns)

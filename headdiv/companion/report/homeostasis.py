@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import Record, RunResult
+from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.groups import Groups, by_variant, labels_of, title
@@ -104,14 +104,6 @@ def draw_bleu(profile: str, figure: FigureEntry, split: Literal["training", "val
 # ---- activations
 
 
-class ActivityRecord(Record):
-    """Artifact of homeostasis: of a module's units the share of rows in which each was active, in groups."""
-
-    mechanism: str
-    s: float
-    shares: list[list[float]]
-
-
 class Activity(NamedTuple):
     """Mechanism, s, and of every unit of all modules and seeds the share of rows in which it was active: (units,)."""
 
@@ -128,14 +120,15 @@ def activity_of(runs: list[RunResult], blocks: bool) -> Activity | None:
         blocks: at the blocks' outputs, not at the heads.
     """
     modules = [
-        ActivityRecord.model_validate(record)
+        activity
         for run in runs
-        for module, record in run.heads.artifact("activations").items()
+        for module, activity in run.heads.artifact("activations").items()
         if (" block " in module) == blocks
     ]
     if not modules:
         return None
-    return Activity(modules[0].mechanism, modules[0].s, np.concatenate([np.ravel(module.shares) for module in modules]))
+    shares = np.concatenate([np.ravel(module["shares"]) for module in modules])
+    return Activity(modules[0]["mechanism"], modules[0]["s"], shares)
 
 
 @figure_kind("activations")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from headdiv.companion.experiments.run_result import Record, RunResult
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.groups import KIND_LABELS, by_module, kinds_of, labels_of, place_name, title
 from headdiv.companion.report.plotting import (
@@ -28,45 +29,18 @@ LINE = 40  # characters
 LEAST, MOST = 0.0, 2.0  # least range of the colours, in even shares
 
 
-class ExpertWord(Record):
-    """A word, how many times more often than the average expert this one serves it, and how often in all."""
-
-    word: str
-    ratio: float
-    count: int
+RouterResult = Mapping[str, Any]  # of a module, as in `headdiv.methods.routing.router_statistics`
 
 
-class RouterStatistics(Record):
-    """Artifact of a mixture of heads: what the router of an attention module did on the validation split.
-
-    Attributes:
-        load: each expert's share of the module's choices, (E,).
-        gate: mean gate of each expert where it is chosen, (E,).
-        entropy: mean over words of the routing probabilities', in nats.
-        words: the most typical ones of each expert.
-    """
-
-    load: list[float]
-    gate: list[float]
-    entropy: float
-    words: list[list[ExpertWord]]
-
-    @property
-    def busiest(self) -> list[int]:
-        """The experts from the one that is chosen most often, of equal ones the lower number first."""
-        return np.argsort(-np.array(self.load), kind="stable").tolist()
-
-    @property
-    def importance(self) -> np.ndarray:
-        """Each expert's share of the sum of all gates, which is its weight in the output: (E,)."""
-        gates = np.array(self.load) * np.array(self.gate)
-        return gates / max(gates.sum(), np.finfo(float).tiny)
+def busiest(router: RouterResult) -> list[int]:
+    """The experts from the one that is chosen most often, of equal ones the lower number first."""
+    return np.argsort(-np.array(router["load"]), kind="stable").tolist()
 
 
-def routers_of(run: RunResult) -> dict[str, RouterStatistics]:
-    """The routers of a run by attention module ("cross 2"); {} where it has none."""
-    stored = run.heads.artifact("router")
-    return {module: RouterStatistics.model_validate(statistics) for module, statistics in stored.items()}
+def importance(router: RouterResult) -> np.ndarray:
+    """Each expert's share of the sum of all gates, which is its weight in the output: (E,)."""
+    gates = np.array(router["load"]) * np.array(router["gate"])
+    return gates / max(gates.sum(), np.finfo(float).tiny)
 
 
 # ---- load, importance, entropy
@@ -84,14 +58,14 @@ def routers_of(run: RunResult) -> dict[str, RouterStatistics]:
 def draw_routers(profile: str, figure: FigureEntry) -> Figure:
     """Load and importance of every expert against an even share, and entropy of every router; each first seed."""
     groups = runs_of_figure(profile, figure, "router")
-    routers = {variant: routers_of(runs[0]) for variant, runs in groups.items()}
+    routers = {variant: runs[0].heads.artifact("router") for variant, runs in groups.items()}
     labels = labels_of(figure.experiment, routers)
     maps = {  # by variant: two maps, (modules, E), in units of the even share, of each module the largest first
         variant: [
             np.array([np.sort(shares)[::-1] * len(shares) for shares in of_modules])
             for of_modules in (
-                [np.array(router.load) for router in modules.values()],
-                [router.importance for router in modules.values()],
+                [np.array(router["load"]) for router in modules.values()],
+                [importance(router) for router in modules.values()],
             )
         ]
         for variant, modules in routers.items()
@@ -110,7 +84,7 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
         left[0].set_yticks(places, map(place_name, modules), fontsize=SMALL)
         left[0].set_title(labels[variant], loc="left", fontsize=MEDIUM, fontweight="bold")
         largest = math.log(shares.shape[1])  # entropy that is possible
-        right.barh(places, [router.entropy for router in modules.values()], height=0.7, color=BLUE)
+        right.barh(places, [router["entropy"] for router in modules.values()], height=0.7, color=BLUE)
         right.axvline(largest, color="0.2", lw=1.2, ls="--")
         right.set(ylim=(len(modules) + 0.5, 0.5), yticks=[], xlim=(0, 1.08 * largest or 1.0))
         right.set_title(f"log E = {largest:.2f}", loc="right", fontsize=SMALL)
@@ -141,7 +115,7 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
 def draw_words(profile: str, figure: FigureEntry) -> Figure:
     """The most typical words of the busiest experts of every module: first seed of the first variant that is stored."""
     variant, runs = next(iter(runs_of_figure(profile, figure, "router").items()))
-    modules = by_module(routers_of(runs[0]))
+    modules = by_module(runs[0].heads.artifact("router"))
     kinds, layers = kinds_of(modules), sorted({layer for _, layer in modules})
     cells = [(kind, layer) for layer in layers for kind in kinds]
     columns = len(kinds) if len(kinds) > 1 else min(COLUMNS, len(layers))
@@ -153,11 +127,11 @@ def draw_words(profile: str, figure: FigureEntry) -> Figure:
         if router := modules.get((kind, layer)):
             ax.set_title(f"{KIND_LABELS[kind]}, layer {layer}", loc="left", fontsize=MEDIUM, fontweight="bold")
             lines = []
-            for expert in router.busiest[:EXPERTS]:
-                words = [word.word for word in router.words[expert]]
+            for expert in busiest(router)[:EXPERTS]:
+                words = [word["word"] for word in router["words"][expert]]
                 while len(" · ".join(words)) > LINE:
                     words.pop()
-                lines.append(f"expert {expert + 1} ({100 * router.load[expert]:.1f} %)")
+                lines.append(f"expert {expert + 1} ({100 * router['load'][expert]:.1f} %)")
                 lines.append(f"   {' · '.join(words) or 'no word more than others do'}")
             ax.text(0, 1, "\n".join(lines), va="top", fontsize=SMALL, linespacing=1.3, parse_math=False)
     label = labels_of(figure.experiment, [variant])[variant]
