@@ -264,8 +264,8 @@ def check(profile: str, no_scores: bool, write: bool) -> None:
 @click.option("--paper", help="Of this paper alone.")
 @click.option("-v", "--verbose", is_flag=True, help="Show every claim, and how it was computed.")
 def claims(paper: str | None, verbose: bool) -> None:
-    """Print the parameter counts that papers print, and what their own numbers contradict, by cause."""
-    from headdiv.companion.experiments.claims import as_text, ledger
+    """Print the papers' claims: parameter counts, contradictions by cause, and relations that runs decide."""
+    from headdiv.companion.report.claims import as_text, ledger
 
     click.echo(as_text(ledger(paper), verbose))
 

@@ -1,14 +1,17 @@
 """The ledger: what is known of the papers comes out."""
 
+import math
 import re
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from headdiv.companion.experiments.claims import CLAIMS, Judgement, as_text, ledger, load_claims
+from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import load_paper, paper_names
 from headdiv.companion.experiments.parameters import count
+from headdiv.companion.report.claims import ACCEPTED, CLAIMS, VERDICTS, Judgement, as_text, decide, ledger, load_claims
+from headdiv.companion.report.compare import compare
 from headdiv.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -42,9 +45,11 @@ def everything():
 
 def test_what_is_known_of_the_papers_comes_out(everything):
     known = {(paper, place): everything[paper, place] for paper, place, *_ in KNOWN}
-    assert {key: row.follows for key, row in known.items()} == {row[:2]: row[2] for row in KNOWN}
+    assert {key: row.verdict == "follows" for key, row in known.items()} == {row[:2]: row[2] for row in KNOWN}
     assert [row.ours for row in known.values()] == pytest.approx([row[3] for row in KNOWN], abs=1e-4)
-    assert Counter(row.follows for row in everything.values()) == {True: 17, False: 49}
+    assert Counter(row.verdict for row in everything.values()) == {
+        "follows": 17, "contradicted": 49, "confirmed": 3, "undecided": 4, "not comparable": 4, "not run here": 35
+    }  # fmt: skip
     row = everything["deacon", "§5.1, Direct-3, training loss above the baseline's"]
     assert (row.value, row.unit) == (16.95, "%")
     assert row.working == "100 * (0.9887 / 0.8211 - 1): 20.4116; as a share of its own loss: 16.9516"
@@ -53,17 +58,27 @@ def test_what_is_known_of_the_papers_comes_out(everything):
 def test_every_contradiction_has_a_cause_and_every_cause_contradicts_something(everything):
     claims = [load_claims(paper) for paper in PAPERS]
     causes = {known.cause for paper in claims for known in (*paper.contradictions, *paper.counts.values())}
-    assert {row.cause for row in everything.values() if not row.follows} == causes
-    assert not any(row.cause for row in everything.values() if row.follows)
+    assert {row.cause for row in everything.values() if row.verdict == "contradicted"} == causes
+    assert not any(row.cause for row in everything.values() if row.verdict != "contradicted")
 
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_claims_are_of_tasks_and_numbers_that_the_paper_has(everything, paper):
     """Numbers: those with a decimal point, in some unit of 10, but for those of §2.4, §4 and §5.4."""
     claims, tasks = load_claims(paper), load_paper(paper).tasks
-    assert {*claims.counts} <= {*tasks}
+    assert {*claims.counts, *claims.relations} <= {*tasks}
+    assert {*claims.measured} <= {*claims.relations}
+    for task, relations in claims.relations.items():
+        for relation in relations:
+            other_task, _, other = relation.against.rpartition("/")
+            assert relation.variant in tasks[task].variants
+            assert other in tasks[other_task or task].variants
     computed = [claim for contradiction in claims.contradictions for claim in contradiction.claims]
-    in_text = [place for of, place in everything if of == paper and "parameters" not in place.split(", ")]
+    in_text = [
+        place
+        for (of, place), row in everything.items()
+        if of == paper and row.verdict in ("follows", "contradicted") and "parameters" not in place.split(", ")
+    ]
     assert len(in_text) == len(computed)  # each in a place of its own
     rows = [*load_paper(paper).tables.values()]
     printed = {value for task in tasks.values() for row in task.numbers().values() for value in row.values()}
@@ -94,12 +109,12 @@ def test_the_summary_in_the_appendix_is_the_ledgers(everything):
     appendix = (ROOT / "docs" / "appendix.md").read_text(encoding="utf-8").splitlines()
     begin = appendix.index("## What the papers claim")
     stands = [line.strip("|").split("|") for line in appendix[begin:] if line.startswith("|")]
-    counts = Counter((row.paper, row.follows) for row in everything.values())
-    cells = {row[0]: row[1:] for row in ([cell.strip() for cell in line if cell] for line in stands[:4])}
-    for verdict, follows in (("follows", True), ("contradicted", False)):
-        numbers = dict(zip(cells[""], map(int, cells[verdict]), strict=True))
-        assert numbers == {paper: counts[paper, follows] for paper in PAPERS} | {"all": numbers["all"]}
-        assert numbers["all"] == sum(count for (_, which), count in counts.items() if which == follows)
+    cells = {row[0]: row[1:] for row in ([cell.strip() for cell in line if cell] for line in stands)}
+    counts = Counter((row.paper, row.verdict) for row in everything.values())
+    for verdict in VERDICTS:
+        numbers = dict(zip(cells["verdict"], map(int, cells[verdict]), strict=True))
+        assert numbers == {paper: counts[paper, verdict] for paper in PAPERS} | {"all": numbers["all"]}
+        assert numbers["all"] == sum(counts[paper, verdict] for paper in PAPERS)
     grave = Counter((row.paper, row.cause) for row in everything.values() if row.grade == "result")
     claims = [
         f"- {paper}, in {'one claim' if count == 1 else f'{count} claims'}: {cause}"
@@ -110,17 +125,42 @@ def test_the_summary_in_the_appendix_is_the_ledgers(everything):
 
 def test_as_text_contradictions_stand_under_their_causes_the_gravest_first():
     rows = [
-        Judgement("a", "Table 1, A, parameters", 5370112, "parameters", 5039104, False, "5,039,104", "Copied.", "slip"),
-        Judgement("a", "§1, C is better", True, "", False, False, "1 > 2: false", "Wrong.", "result"),
-        Judgement("b", "§2, s", 0.5, "%", 0.5, True, "1 / 2: 0.5"),
+        Judgement("a", "Table 1, A", 5370112, "parameters", 5039104, "contradicted", "5", "Copied.", "slip"),
+        Judgement("a", "§1, C is better", True, "", False, "contradicted", "1 > 2: false", "Wrong.", "result"),
+        Judgement("b", "§2, s", 0.5, "%", 0.5, "follows", "1 / 2: 0.5"),
     ]  # fmt: skip
     assert as_text(rows).splitlines()[:-2] == [
         "a: contradicted (2)",
         "  [result] Wrong.",
         "    - §1, C is better",
         "  [slip] Copied.",
-        "    - Table 1, A, parameters: 5,370,112 parameters; here 5,039,104",
+        "    - Table 1, A: 5,370,112 parameters; here 5,039,104",
         "",
         "b: follows (1)",
     ]
     assert as_text(rows, verbose=True).splitlines()[-2:] == ["    - §2, s: 0.5 %; here 0.5", "        1 / 2: 0.5"]
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "verdict"),
+    [
+        (1.0, 0.9, "confirmed"),
+        (-1.0, 0.9, "refuted"),
+        (0.0, 0.0, "refuted"),
+        (0.5, 0.9, "undecided"),
+        (1.0, math.nan, "undecided"),
+    ],
+)
+def test_the_interval_decides_a_relation_and_one_seed_or_equal_scores_do_not_confirm_it(mean, half, verdict):
+    assert decide(Difference(mean, half, 3), *ACCEPTED["higher"]) == verdict
+
+
+def test_a_relation_of_stored_runs_has_its_interval_and_a_loss_measured_otherwise_says_so(everything):
+    """Dunnett's interval over all rows of the profile's model, as the table has it."""
+    row = everything["deacon", "§5.1, Direct-8, BLEU of Direct-8 is higher than that of Baseline Transformer"]
+    against = compare("multi30k-30", "deacon/translation").set_index(["variant", "measure"]).loc[("direct-8", "BLEU")]
+    assert (row.verdict, row.ours) == ("undecided", against["difference"] > 0)
+    assert f"({against['low']:.4g} to {against['high']:.4g} over 3 seeds" in row.working
+    loss = everything["deacon", "§5.1, Direct-8, Training loss of Direct-8 is lower than that of Baseline Transformer"]
+    assert loss.verdict == "not comparable"
+    assert "training mode, with dropout" in loss.working

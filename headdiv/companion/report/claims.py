@@ -1,25 +1,39 @@
-"""The ledger of claims: the parameter counts that papers print, and what their own numbers contradict.
+"""The ledger of claims: papers' parameter counts, what their own numbers contradict, and how rows compare.
 
 ``papers/claims/<paper>.yaml`` has what a paper says and the causes of contradictions. No verdict is written down
-anywhere: counts and expressions are computed. Scores stand in the papers' tables beside ours, and are no claims here.
+anywhere: counts and expressions are computed, and relations of two rows are decided by the stored runs of the profile
+that has the paper's data, sizes and length. Scores stand in the papers' tables beside ours, and are no claims here.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import groupby
-from typing import Any, Literal
+from statistics import fmean
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
+from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.data.public_sets import load_registry
 from headdiv.companion.experiments.papers import BASELINE, FOLDER, load_paper, load_yaml, paper_names
 from headdiv.companion.experiments.parameters import count
+from headdiv.companion.report.families import pair_differences, scores_of
+from headdiv.companion.report.formats import plural
+from headdiv.companion.report.groups import Groups, judged_with
+from headdiv.core.errors import NotStoredError
 from headdiv.core.settings import Settings
 
 CLAIMS = FOLDER / "claims"
+COSINE = "mean_absolute_cosine"  # of a PCA layer's columns
+
+Verdict = Literal["follows", "contradicted", "confirmed", "refuted", "undecided", "not comparable", "not run here"]
+NEED_NO_LOOK: tuple[Verdict, ...] = ("follows", "not run here")
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
 Grade = Literal["result", "open", "slip"]
 GRADES: dict[Grade, str] = {
@@ -60,11 +74,36 @@ class Contradiction(Settings):
     claims: list[Computed]
 
 
+Holds = Literal["higher", "lower", "not higher", "within half a point"]
+# What a row's score minus another's may be for a relation to hold. Equal scores are neither higher nor lower.
+ACCEPTED: dict[Holds, tuple[float, float]] = {
+    "higher": (1e-12, math.inf),
+    "lower": (-math.inf, -1e-12),
+    "not higher": (-math.inf, 0.0),
+    "within half a point": (-0.5, 0.5),
+}
+
+
+class Relation(Settings):
+    """What the text says of two rows' scores."""
+
+    place: str
+    score: str
+    variant: str
+    holds: Holds
+    against: str = Field(description="a variant of the same task, or <task>/<variant>")
+
+
 class PaperClaims(Settings):
     """What a paper claims beside its tables' scores."""
 
     counts: dict[str, Counts] = Field(default_factory=dict, description="by task")
     contradictions: list[Contradiction] = Field(default_factory=list)
+    relations: dict[str, list[Relation]] = Field(default_factory=dict, description="by task")
+    measured: dict[str, str] = Field(
+        default_factory=dict, description="by task: the profile that has the paper's data, sizes and length"
+    )
+    not_comparable: dict[str, str] = Field(default_factory=dict, description="scores that we measure otherwise: how")
 
 
 @cache
@@ -75,15 +114,14 @@ def load_claims(paper: str) -> PaperClaims:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A claim, and what comes out where it is computed again.
+    """A claim with its verdict.
 
     Attributes:
         place: where it stands in the paper, and what it is.
         value: the paper's number; True for what is true or false.
         unit: "" for what is true or false.
-        ours: the same, computed.
-        follows: whether it comes out.
-        working: how, with its numbers.
+        ours: the same, computed or measured; None where no run has measured it.
+        working: how, with its numbers; or why not.
         cause: of a contradiction; one may contradict many claims.
         grade: how much depends on the contradiction, a key of `GRADES`.
     """
@@ -92,21 +130,21 @@ class Judgement:
     place: str
     value: float | bool
     unit: str
-    ours: float | bool
-    follows: bool
+    ours: float | bool | None
+    verdict: Verdict
     working: str
     cause: str | None = None
     grade: Grade | None = None
 
 
 def ledger(paper: str | None = None) -> list[Judgement]:
-    """Every claim, computed again; of all papers that have claims where none is named.
+    """Every claim with its verdict; of all papers that have claims where none is named.
 
     Raises:
-        ConfigError: no such paper.
+        ConfigError: no such paper, or the project lacks the profile that decides relations.
     """
     names = [paper] if paper else paper_names(CLAIMS)
-    return [row for name in names for row in (*_counts(name), *_computed(name))]
+    return [row for name in names for row in (*_counts(name), *_computed(name), *_relations(name))]
 
 
 def _counts(paper: str) -> Iterator[Judgement]:
@@ -121,9 +159,7 @@ def _counts(paper: str) -> Iterator[Judgement]:
                 continue
             place, ours = f"{task.table}, {task.label(variant)}, parameters", _parameters(paper, name, variant)
             follows, working = abs(ours - printed) <= printed_to / 2, f"parameters counted: {ours:,}"
-            why = None if follows else causes.get(name)
-            cause, grade = (why.cause, why.grade) if why else (None, None)
-            yield Judgement(paper, place, int(printed), "parameters", ours, follows, working, cause, grade)
+            yield _recomputed(paper, place, int(printed), "parameters", ours, follows, working, causes.get(name))
 
 
 def _computed(paper: str) -> Iterator[Judgement]:
@@ -141,9 +177,82 @@ def _computed(paper: str) -> Iterator[Judgement]:
                 follows = abs(ours - value) <= last_digit / 2 + 1e-9 * abs(value)
             shown = {claim.computed: ours} | {what: eval(also, names) for what, also in claim.also.items()}
             working = "; ".join(f"{what}: {show(number)}" for what, number in shown.items())
-            cause, grade = (None, None) if follows else (why.cause, why.grade)
-            place = f"{claim.place}, {claim.says}"
-            yield Judgement(paper, place, value, unit, ours, follows, working, cause, grade)
+            yield _recomputed(paper, f"{claim.place}, {claim.says}", value, unit, ours, follows, working, why)
+
+
+def _recomputed(
+    paper: str,
+    place: str,
+    value: float | bool,
+    unit: str,
+    ours: float | bool,
+    follows: bool,
+    working: str,
+    why: Counts | Contradiction | None,
+) -> Judgement:
+    if follows or why is None:
+        return Judgement(paper, place, value, unit, ours, "follows" if follows else "contradicted", working)
+    return Judgement(paper, place, value, unit, ours, "contradicted", working, why.cause, why.grade)
+
+
+def _relations(paper: str) -> Iterator[Judgement]:
+    """What runs at the paper's scale say of two rows."""
+    claims = load_claims(paper)
+    for name, relations in claims.relations.items():
+        rows: Groups = {}
+        if (profile := claims.measured.get(name)) is not None:
+            with contextlib.suppress(NotStoredError):
+                rows = judged_with(profile, f"{paper}/{name}")
+        for relation in relations:
+            yield _relation(paper, name, relation, rows)
+
+
+def _relation(paper: str, name: str, relation: Relation, rows: Groups) -> Judgement:
+    tasks, claims, score = load_paper(paper).tasks, load_claims(paper), relation.score
+    other_task, _, other = relation.against.rpartition("/")
+    columns = tasks[name].columns
+    what = columns[score].label if score in columns else score.replace("_", " ")
+    than = "of" if relation.holds == "within half a point" else "than"
+    labels = tasks[name].label(relation.variant), tasks[other_task or name].label(other)
+    place = f"{relation.place}, {what} of {labels[0]} is {relation.holds} {than} that of {labels[1]}"
+    scores = _scores(rows, relation)
+    if not {relation.variant, relation.against} <= scores.keys():
+        return Judgement(
+            paper, place, True, "", None, "not run here", "no stored run has the paper's data, sizes and length"
+        )
+    (difference,) = pair_differences(scores, [(relation.variant, relation.against)])
+    low, high = ACCEPTED[relation.holds]
+    means = " against ".join(show(fmean(scores[row].values())) for row in (relation.variant, relation.against))
+    working = f"{means}, difference {_shown(difference)}; profile {claims.measured[name]}"
+    verdict = decide(difference, low, high)
+    if note := claims.not_comparable.get(score):
+        verdict, working = "not comparable", f"{working}; {note}"
+    return Judgement(paper, place, True, "", low <= difference.mean <= high, verdict, working)
+
+
+def _scores(rows: Groups, relation: Relation) -> dict[str, dict[int, float]]:
+    """By variant and seed, of all rows of the model; cosines, which spread with the number of columns, of these two."""
+    if relation.score != COSINE:
+        return scores_of(rows, relation.score)
+    compared = {row: rows[row] for row in (relation.variant, relation.against) if row in rows}
+    return {
+        row: {run.seed: fmean(layer[COSINE] for layer in run.heads.artifact("pca_weights").values()) for run in runs}
+        for row, runs in compared.items()
+    }
+
+
+def decide(difference: Difference, low: float, high: float) -> Verdict:
+    """The verdict where a relation holds from ``low`` to ``high``; one seed has no interval."""
+    if low <= difference.low and difference.high <= high:
+        return "confirmed"
+    return "refuted" if difference.high < low or difference.low > high else "undecided"
+
+
+def _shown(difference: Difference) -> str:
+    if difference.count < 2:
+        return f"{show(difference.mean)} of one seed, which has no interval"
+    ends, seeds = f"{difference.low:.4g} to {difference.high:.4g}", plural(difference.count, "seed")
+    return f"{show(difference.mean)} ({ends} over {seeds}, residual degrees of freedom: {difference.freedom})"
 
 
 @cache
@@ -171,19 +280,17 @@ def show(value: float) -> str:
 def as_text(rows: Sequence[Judgement], verbose: bool = False) -> str:
     """The ledger by paper for a terminal: contradictions under their causes, the gravest first.
 
-    ``verbose``: with how each was computed; else what follows, which needs no look, is only counted.
+    ``verbose``: with how each was computed; else what follows and what was not run, which need no look, is only
+    counted.
     """
     lines = []
     for paper, group in groupby(rows, lambda row: row.paper):
         of_paper = list(group)
-        for verdict, claims in (
-            ("follows", [row for row in of_paper if row.follows]),
-            ("contradicted", [row for row in of_paper if not row.follows]),
-        ):
-            if claims:
+        for verdict in VERDICTS:
+            if claims := [row for row in of_paper if row.verdict == verdict]:
                 lines.append(f"{paper}: {verdict} ({len(claims)})")
-            if verbose or verdict == "contradicted":
-                lines += _claims(claims, verbose)
+                if verbose or verdict not in NEED_NO_LOOK:
+                    lines += _claims(claims, verbose)
         lines.append("")
     if not verbose:
         lines.append("-v shows every claim and how it was computed.")
