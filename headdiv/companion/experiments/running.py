@@ -7,7 +7,7 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -341,23 +341,3 @@ def task_loss(config: RunConfig, model: nn.Module) -> Loss:
     """The loss of a run's task in the form that a trainer calls."""
     task, smoothing = TASKS[config.kind], config.train.label_smoothing
     return lambda forward, batch: task.loss(forward, model.output_weight, batch, smoothing)
-
-
-@contextlib.contextmanager
-def tensorboard_log(folder: Path) -> Iterator[Callback]:
-    """Write the numbers of each epoch to ``folder``, over the steps done; `tensorboard --logdir` shows them.
-
-    Raises:
-        ModuleNotFoundError: tensorboard is not installed.
-    """
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(folder)) as writer:
-
-        def log_point(point: Mapping[str, Any]) -> None:
-            for name, value in point.items():
-                if isinstance(value, (int, float)) and name not in ("epoch", "steps"):
-                    writer.add_scalar(name, value, point["steps"])
-            writer.flush()
-
-        yield log_point
