@@ -44,9 +44,7 @@ OF_EVERY_TASK = {"curves": "curves", "heads_by_epoch": "heads-by-epoch", "prunin
 _own: dict[str, FigureEntry] = {}  # what plugins have added
 
 
-def add_figure(
-    experiment: str, *, label: str = "", variants: tuple[str, ...] = (), against: tuple[str, ...] = ()
-) -> Callable[[DrawFigure], DrawFigure]:
+def add_figure(experiment: str) -> Callable[[DrawFigure], DrawFigure]:
     """Make a function a figure of one's own, ``<paper>_<its name>``; its docstring is the caption.
 
     A profile names its file under ``plugins``: the figure is then drawn, and shown in the report, like those of papers.
@@ -54,8 +52,6 @@ def add_figure(
 
     Args:
         experiment: ``<paper>/<task>``, whose runs it needs.
-        label: what its errors call it; the function's name where left out.
-        variants: one of these must be in the profile; any where none is named. ``against``: and all of these.
 
     Raises:
         ConfigError: no such experiment, a function without a docstring, or a name that is taken.
@@ -69,8 +65,7 @@ def add_figure(
             raise ConfigError(f"add_figure: the name {name!r} is taken by another figure")
         if not (caption := " ".join((draw.__doc__ or "").split())):
             raise ConfigError(f"add_figure: {name!r} has no docstring, expected its caption")
-        called = label or draw.__name__.replace("_", " ")
-        _own[name] = FigureEntry(name, draw, experiment, caption, called, variants, against)
+        _own[name] = FigureEntry(name, draw, experiment, caption, draw.__name__.replace("_", " "))
         return draw
 
     return added
