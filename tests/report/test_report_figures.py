@@ -270,32 +270,8 @@ def test_figure_6_leaves_out_the_diagonal(recorded):
 def test_the_inner_loop_converges_and_every_illustration_can_be_drawn():
     convergence = illustrations.gha_convergence(k=4, m=3)
     assert convergence.axes[0].lines[0].get_ydata()[-1] == pytest.approx(1, abs=1e-6)
-    for figure in (convergence, illustrations.deacon_geometry(), illustrations.nuclear_growth(heads=3, starts=2)):
+    for figure in (convergence, illustrations.deacon_geometry()):
         figure.canvas.draw()
-
-
-def test_the_nuclear_norm_rewards_opposite_shares_and_no_equal_ones():
-    left, right = illustrations.nuclear_growth(heads=4, starts=3).axes
-    b = left.lines[0].get_xdata()
-    expected = (2 * np.sqrt(1 + b**2), np.sqrt(4 + b**2), np.full(len(b), 2.0))
-    for line, norm in zip(left.lines, expected, strict=True):
-        assert line.get_ydata() == pytest.approx(norm)
-    for line in right.lines[:3]:
-        shares = line.get_ydata()
-        assert (np.diff(shares) > 0).all()
-        assert shares[-1] > 0.8
-
-
-def test_the_determinant_is_the_squared_area_and_prefers_orthogonal_heads():
-    *areas, last = illustrations.determinant_volume().axes
-    q = 1 / 1.2
-    assert areas[0].get_title().endswith(f"det L = {q**4 * np.sin(np.radians(75)) ** 2:.2f}")
-    *determinants, disagreement = last.lines
-    degrees = disagreement.get_xdata()
-    for line, entropy in zip(determinants, (0, 0.5, 1), strict=True):
-        assert line.get_ydata() == pytest.approx(np.sin(np.radians(degrees)) ** 2 / (1 + entropy) ** 4, abs=1e-12)
-    assert degrees[disagreement.get_ydata().argmax()] == 180
-    assert disagreement.get_ydata() == pytest.approx((1 - np.cos(np.radians(degrees))) / 2, abs=1e-12)
 
 
 def test_the_interpretations_of_smart_inhibition_are_those_of_the_method():
