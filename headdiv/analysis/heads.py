@@ -4,7 +4,7 @@ heads = headdiv.ModelHeads(model)
 heads.to_frame(batches)  # a row for each head
 order = headdiv.pretrained.least_important_first(heads.importance(batches, loss))
 heads.pruning_curve(lambda: accuracy(model), order)
-with heads.patched({("encoder 1", 3): other.outputs[:, 2]}):  # from another run's record
+with heads.edited({"encoder 1": lambda outputs, queries: 0.5 * outputs}):
     model(x)
 
 `headdiv.attach` gives the same for transformers models.
@@ -16,7 +16,6 @@ import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -165,20 +164,6 @@ class ModelHeads:
                 stack.callback(modules[name].edit_heads(edit).remove)
             yield
 
-    def patched(self, outputs: Mapping[Head, Tensor]) -> contextlib.AbstractContextManager[None]:
-        """While open, these heads (module, number from 1) output the given tensors: (T, K), or broadcastable to that.
-
-        ``record.outputs[:, head - 1]`` of a run over other tokens of the same lengths is activation patching.
-
-        Raises:
-            DataError: a head is not there.
-        """
-        masks_without(self.model, list(outputs))
-        by_module: dict[str, dict[int, Tensor]] = {}
-        for (name, head), given in outputs.items():
-            by_module.setdefault(name, {})[head - 1] = given
-        return self.edited({name: partial(_replaced, each) for name, each in by_module.items()})
-
     # ---- ranking
 
     def importance(
@@ -267,14 +252,6 @@ class ModelHeads:
     def _value(self, metric: Metric, masks: Masks) -> float:
         with self.masked(masks), evaluating(self.model), torch.no_grad():
             return float(metric())
-
-
-def _replaced(given: Mapping[int, Tensor], outputs: Tensor, _: PackedRows) -> Tensor:
-    """An `Edit`: these heads, from 0, output what is given."""
-    heads = list(outputs.unbind(1))
-    for head, new in given.items():
-        heads[head] = new.to(outputs).expand_as(heads[head])
-    return torch.stack(heads, dim=1)
 
 
 def _multiplying(masks: dict[str, Tensor], name: str) -> Edit:

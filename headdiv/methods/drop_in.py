@@ -27,7 +27,6 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from headdiv.core.errors import ConfigError
 from headdiv.core.modules import Holder
 from headdiv.methods.base import Method, acts_on_block
 from headdiv.methods.combined import parts_of
@@ -118,10 +117,6 @@ class MultiheadAttention(nn.Module):
         layer: int | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(method, Method | Mapping | str):
-            raise ConfigError(
-                f"method: found {method!r}, expected one object for all modules of a model, a name, or options"
-            )
         if add_bias_kv or add_zero_attn:
             raise ValueError("add_bias_kv, add_zero_attn: expected False, since keys are those of the input alone")
         if num_heads < 1 or embed_dim % num_heads:

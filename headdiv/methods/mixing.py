@@ -62,16 +62,13 @@ class MixingOutput(WeightAndBias):
         nn.init.eye_(self.alphas)
         self.former_norm.fill_(float(self.spec.heads))
 
-    def forward(self, z: Tensor) -> Tensor:
-        return self.merged(z)
-
     def literal(self, z: Tensor) -> Tensor:
         """As the paper has it: (T, H·K) -> (T, D)."""
         by_head = z.unflatten(1, (self.spec.heads, -1))  # (T, H, K)
         return linear(mixed(by_head, self.alphas, self.beta).flatten(1), self.weight, self.bias)
 
-    def merged(self, z: Tensor) -> Tensor:
-        """The same with A multiplied into W^O, since both are linear: T rows pay for one product."""
+    def forward(self, z: Tensor) -> Tensor:
+        """`literal` with A multiplied into W^O, since both are linear: T rows pay for one product."""
         by_head = self.weight.view(-1, self.spec.heads, self.spec.d_head)  # (D, H, K)
         weight = torch.matmul(self.alphas.T, by_head)  # head j reaches the output through column j of A
         bias = self.bias + by_head.sum(dim=2) @ self.beta

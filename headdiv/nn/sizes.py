@@ -9,8 +9,6 @@ from pydantic import Field, model_validator
 
 from headdiv.core.settings import Settings
 
-WIDEST = 65_536  # no machine holds a model beyond this
-
 Kind = Literal["encoder", "decoder", "cross"]  # of attention: encoder self-, decoder self-, encoder-decoder attention
 ATTENTION_KINDS: tuple[Kind, ...] = get_args(Kind)
 Normalisation = Literal["batch", "layer", "none"]
@@ -55,9 +53,9 @@ class BlockSpec:
 class Sizes(Settings):
     """What every Transformer has."""
 
-    d_model: int = Field(256, ge=1, le=WIDEST, description="width D of the embeddings and of every sub-layer")
-    heads: int = Field(8, ge=1, le=WIDEST, description="attention heads h")
-    d_ff: int = Field(512, ge=1, le=8 * WIDEST, description="inner width of the feed-forward layers")
+    d_model: int = Field(256, ge=1, description="width D of the embeddings and of every sub-layer")
+    heads: int = Field(8, ge=1, description="attention heads h")
+    d_ff: int = Field(512, ge=1, description="inner width of the feed-forward layers")
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings and on every sub-layer's output")
     attention_bias: bool = Field(False, description="bias of the query, key and value projections")
     activation: Literal["relu", "gelu"] = Field("relu", description="of the feed-forward layers")

@@ -34,8 +34,7 @@ Gone = Mapping[str, Sequence[int]]  # by attention module, current numbers of he
 def remove_if_right(model: nn.Module, gone: Gone, given: Mapping[str, Any] | None) -> None:
     """`remove_heads` if a copy's output is then that of the masked model; otherwise the model stays as it was.
 
-    The copy is in float32 at least, since rounding would hide errors; not where flash attention, which knows half
-    precision alone, computes.
+    The copy is in float32 at least, since rounding would hide errors.
 
     Args:
         model: attached, in evaluation mode.
@@ -49,8 +48,7 @@ def remove_if_right(model: nn.Module, gone: Gone, given: Mapping[str, Any] | Non
     attachment_of(model).must_be_recorded()
     _must_be_plain(model, gone)
     tried = copy.deepcopy(model)
-    in_half = any(parameter.dtype in HALF for parameter in tried.parameters())
-    if in_half and "flash" not in str(attachment_of(model).config._attn_implementation):
+    if any(parameter.dtype in HALF for parameter in tried.parameters()):
         tried.float()
         wide = {name: at_least_float32(x) if isinstance(x, Tensor) else x for name, x in (given or {}).items()}
         given = wide or None

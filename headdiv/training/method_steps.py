@@ -132,7 +132,7 @@ def _refuse_another_method(model: nn.Module, method: Method | None) -> None:
         others = [each for each in others if type(each) is not Method and (method is None or _changes_attention(each))]
     if others:
         raise TrainingError(
-            f"method: {_named(others[0])} is in the model's attention, found {_named(method)}; expected the same"
+            f"method: {others[0]} is in the model's attention, found {method or 'no method'}; expected the same"
         )
 
 
@@ -142,10 +142,3 @@ def _same(method: Method, other: Method | None) -> bool:
 
 def _changes_attention(method: Method) -> bool:
     return any(method.options.hooks_for(kind) for kind in ATTENTION_KINDS)
-
-
-def _named(method: Method | None) -> str:
-    if method is None:
-        return "no method"
-    options = ", ".join(f"{key}={value!r}" for key, value in method.options.model_dump(mode="json").items())
-    return f"{type(method).__name__}({options})"

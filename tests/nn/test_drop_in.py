@@ -362,7 +362,7 @@ def test_options_of_a_method_are_keywords_too():
 
 
 MADE_WITH = [  # arguments of the constructor that are refused, and the key word
-    ({"method": 0.1}, ConfigError, "one object for"),
+    ({"method": 0.1}, ConfigError, "method: expected {'name': "),
     ({"method": "deacn"}, ConfigError, "did you mean 'deacon'"),
     ({"method": {"name": "deacon", "m": H * D}}, ValueError, "more than the k"),
     ({"method": {"name": "homeostasis"}}, ValueError, "option `attention` without"),

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv import gha
@@ -119,37 +119,18 @@ def test_principal_components_are_ordered_unit_columns_with_a_fixed_sign():
     assert (U.gather(-2, U.abs().argmax(dim=-2, keepdim=True)) > 0).all()
 
 
-@settings(max_examples=200)
 @given(
     seed=seeds,
-    k=st.integers(1, 9),
-    m=st.integers(1, 9),
+    shape=st.sampled_from([(1, 2), (4, 3), (9, 9)]),
     delta_p=st.floats(1e-3, 10),
-    xi=st.floats(0.01, 0.99),
+    xi=st.floats(0.05, 0.95),
     scale_g=st.sampled_from([1e-12, 1.0, 1e12]),
     scale_f=st.sampled_from([1e-12, 1.0, 1e12]),
 )
-def test_update_has_its_three_invariants(seed, k, m, delta_p, xi, scale_g, scale_f):
-    if k * m == 1:
-        m = 2  # in one dimension F is always parallel to G
-    G, F = scale_g * random(seed, 3, k, m), scale_f * random(seed + 1, 3, k, m)
-    dw = deacon_update(G, F, delta_p, xi)
-    length_G = inner(G, G).sqrt()
-    torch.testing.assert_close(inner(dw, dw).sqrt(), torch.full((3,), delta_p, dtype=dw.dtype))
-    torch.testing.assert_close(inner(G, dw), -xi * delta_p * length_G)
-    # any other step of this length with this descent: the same part along g, another part across it
-    g = G / length_G[:, None, None]
-    across = random(seed + 2, 50, 3, k, m)
-    across = across - inner(across, g)[..., None, None] * g
-    across = across / inner(across, across).sqrt()[..., None, None]
-    others = -xi * delta_p * g + math.sqrt(1 - xi**2) * delta_p * across
-    assert (inner(F, others) <= inner(F, dw) + 1e-9 * scale_f * delta_p * k * m).all()
-
-
-@given(seed=seeds, delta_p=st.floats(0.01, 1), xi=st.floats(0.05, 0.95))
-def test_update_equals_the_papers_equations(seed, delta_p, xi):
-    G, F = random(seed, 4, 3), random(seed + 1, 4, 3)
-    torch.testing.assert_close(deacon_update(G, F, delta_p, xi), literal_deacon(G, F, delta_p, xi))
+def test_update_equals_the_papers_equations_for_every_leading_index(seed, shape, delta_p, xi, scale_g, scale_f):
+    G, F = scale_g * random(seed, 3, *shape), scale_f * random(seed + 1, 3, *shape)
+    expected = torch.stack([literal_deacon(*each, delta_p, xi) for each in zip(G, F, strict=True)])
+    torch.testing.assert_close(deacon_update(G, F, delta_p, xi), expected)
 
 
 @given(seed=seeds, factor=st.sampled_from([0.0, 1.0, -1.0, 3.7, -1e-9]))

@@ -216,7 +216,7 @@ DISAGREEMENT = {"name": "disagreement", "term": "output"}
 @pytest.mark.parametrize(
     ("built", "given", "message"),
     [
-        (DIRECT, None, r"Deacon\(architecture='direct', m=2.* is in the model's attention, found no method"),
+        (DIRECT, None, r"Deacon\(m=2, gha_steps=5\) is in the model's attention, found no method"),
         (DIRECT, {**DIRECT, "m": 1}, r"Deacon\(.*m=2.* is in the model's attention, found Deacon\(.*m=1"),
         ({"name": "baseline"}, {"name": "mixing"}, r"Method\(\) is in the model's attention, found Mixing\("),
         (DISAGREEMENT, None, r"Disagreement\(.* is in the model's attention, found no method"),

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from headdiv.core.settings import Settings, hash_neutral
-from headdiv.nn.sizes import WIDEST, Kind, Sizes
+from headdiv.nn.sizes import Kind, Sizes
 
 MOST_LAYERS = 1_024  # no machine holds a model beyond this
 
@@ -37,9 +37,9 @@ class ModelConfig(Sizes):
 class LMConfig(Sizes):
     """Sizes of a single-stack Transformer; defaults are GPT-2 medium's, which give Table 6's baseline count."""
 
-    d_model: int = Field(1024, ge=1, le=WIDEST, description="width D of the embeddings and of every sub-layer")
-    heads: int = Field(16, ge=1, le=WIDEST, description="attention heads h")
-    d_ff: int = Field(4096, ge=1, le=8 * WIDEST, description="inner width of the feed-forward layers")
+    d_model: int = Field(1024, ge=1, description="width D of the embeddings and of every sub-layer")
+    heads: int = Field(16, ge=1, description="attention heads h")
+    d_ff: int = Field(4096, ge=1, description="inner width of the feed-forward layers")
     attention_bias: bool = Field(True, description="bias of the query, key and value projections")
     activation: Literal["relu", "gelu"] = Field("gelu", description="of the feed-forward layers")
     layers: int = Field(24, ge=1, le=MOST_LAYERS)
