@@ -201,13 +201,6 @@ def test_claims_are_printed_of_one_paper(headdiv_says):
     assert "160.239" in out
 
 
-def test_what_the_workflow_alone_calls_is_not_listed(headdiv_says):
-    commands = {line.split()[0] for line in headdiv_says("--help")[1].partition("Commands:")[2].splitlines() if line}
-    assert {"train", "check", "claims"} <= commands
-    assert not commands & {"importance"}
-    assert headdiv_says("importance", "--help")[0] == 0
-
-
 # ---- as a process
 
 

@@ -300,7 +300,7 @@ def list_names(profile: str) -> None:
         click.echo(f"{kind}: {', '.join(listed)}")
 
 
-@cli.command(hidden=True)
+@cli.command()
 @EXPERIMENT
 @VARIANT
 @SEED

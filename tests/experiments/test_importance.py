@@ -112,7 +112,7 @@ def test_a_curve_goes_from_all_heads_to_none(folder):
     assert sorted(order) == [("decoder 1", head) for head in (1, 2, 3, 4)]
     curve = pruning_curve(run, order=order)
     assert [point.kept for point in curve] == [4, 3, 2, 1, 0]
-    assert curve[0] == Kept(4, masked_loss(run))
+    assert curve[0] == Kept(kept=4, loss=masked_loss(run))
     assert curve[-1].loss == masked_loss(run, {"decoder 1": [0, 0, 0, 0]})
     assert curve[1].loss == masked_loss(run, masks_without(run.model, order[:1]))
     assert [point.kept for point in pruning_curve(run, steps=2, order=order)] == [4, 2, 0]

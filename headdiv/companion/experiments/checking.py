@@ -41,7 +41,7 @@ from headdiv.companion.experiments.run_result import (
 from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import AVERAGE, BEST, OF_PARAMETERS, Run, Score, Task
-from headdiv.companion.tasks.run_config import RunConfig, content_of, difference, has_name, run_name
+from headdiv.companion.tasks.run_config import RunConfig, content_of, difference, run_name
 from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import ConfigError, DataError, HeaddivError
 from headdiv.core.files import in_lines, read_json, write_text
@@ -127,8 +127,8 @@ def of_other_content(profile: str) -> list[str]:
         if later_keys or difference(theirs, ours, DECIDING):
             continue
         with contextlib.suppress(ConfigError, DataError):
-            if not has_name(config, run.hash):
-                expected = f"expected {run_name(config)} by the checksums of the profile's data and plugins"
+            if (name := run_name(config)) != run.hash:
+                expected = f"expected {name} by the checksums of the profile's data and plugins"
                 sentences.append(f"{path}: hash is {run.hash}, {expected}; {remedy(path, profile, run.command)}")
     return sentences
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from headdiv.analysis.masking import (
     Head,
@@ -20,7 +20,7 @@ from headdiv.analysis.masking import (
 from headdiv.companion.commands import remedy
 from headdiv.companion.experiments.checking import outdated_among
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import IMPORTANCE, RunIdentity, StoredScore, metrics_path
+from headdiv.companion.experiments.run_result import IMPORTANCE, Record, RunIdentity, StoredScore, metrics_path
 from headdiv.companion.provenance import commit
 from headdiv.companion.tasks.base import Run, held_out_loss, score
 from headdiv.core import progress
@@ -31,12 +31,11 @@ from headdiv.core.settings import check
 FORMAT = 1  # of importance.json
 
 
-class Kept(NamedTuple):
-    """A point of a pruning curve."""
+class Kept(Record):
+    """A point of a pruning curve: how many heads of all modules are kept, and the validation loss a prediction."""
 
-    kept: int  # heads of all modules
-    loss: float  # on the validation split, nats for each prediction
-    score: float | None = None  # on the test set, in files from before the loss alone was measured
+    kept: int
+    loss: float
 
 
 class ImportanceResult(RunIdentity):
@@ -110,7 +109,7 @@ def pruning_curve(run: Run, steps: int = 10, order: Sequence[Head] | None = None
     points, curve = pruning_steps(run.model, steps, pruning_order(run) if order is None else order), []
     with progress.bar(len(points), "pruning") as advance:
         for kept, masks in points:
-            curve.append(Kept(kept, masked_loss(run, masks)))
+            curve.append(Kept(kept=kept, loss=masked_loss(run, masks)))
             advance("")
     return curve
 
@@ -131,7 +130,7 @@ def importance_record(run: Run, steps: int) -> dict[str, Any]:
         "loss": score(curve[0].loss, run.task.unit, "validation split, without label smoothing and dropout"),
         "heads": [change._asdict() for change in heads],
         "order": [list(head) for head in order],
-        "curve": [point._asdict() for point in curve],
+        "curve": [point.model_dump() for point in curve],
         "seconds": time.perf_counter() - began,
         "provenance": {**run.record["provenance"], "evaluated_at_commit": commit()},
     }

@@ -16,9 +16,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 from safetensors.torch import save_file
-from torch import Tensor, nn
-from torch.nn import init
-from torch.overrides import TorchFunctionMode
+from torch import nn
 
 from headdiv.analysis.similarity import averages, compare_heads
 from headdiv.companion import paths, runtime
@@ -52,26 +50,12 @@ def build_model(
     ``vocabulary``: sizes, as `Task.vocabulary` gives them. The device "meta" allocates and draws nothing.
     """
     method = make_method(config.method)
-    if str(device) == "meta":
-        with torch.device("meta"), _Undrawn():
-            return TASKS[config.kind].build(config, vocabulary, method), method
-    with torch.device("cpu"):
+    with torch.device("meta" if str(device) == "meta" else "cpu"):
         model = TASKS[config.kind].build(config, vocabulary, method)
+    if str(device) == "meta":
+        return model, method
     initialise(model, config.seed)
     return model.to(device), method
-
-
-class _Undrawn(TorchFunctionMode):
-    """Leaves out what fills tensors: nothing is filled on the meta device, and torch imports its compiler for it."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
-        if func in (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_):
-            return given["tensor"] if "tensor" in given else args[0]
-        if func in (torch.eye, torch.arange):
-            sizes = (args[0], args[0]) if func is torch.eye else (len(range(*args)),)
-            return torch.empty(sizes, dtype=given.get("dtype"))
-        return func(*args, **given)
 
 
 def choose_device() -> torch.device:

@@ -75,11 +75,6 @@ def run_name(config: RunConfig) -> str:
     return short_hash([config.hash, content_of(config)])
 
 
-def has_name(config: RunConfig, name: str) -> bool:
-    """Whether a run has this name, or had it before the code of a method of one's own was part of it."""
-    return name in (run_name(config), short_hash([config.hash, content_key(config.data)]))
-
-
 def content_of(config: RunConfig) -> str:
     """Changes with the content of the corpus and, of a method from outside headdiv, with its code."""
     content, code = content_key(config.data), own_code(config.method)
