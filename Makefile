@@ -64,7 +64,7 @@ format: $(STAMP) ## format the code and clear the notebooks' outputs
 	$(if $(NOTEBOOKS),$(BIN)/jupyter nbconvert --clear-output --inplace $(NOTEBOOKS))
 
 lab: $(STAMP) ## open the explorer, and all notebooks and results, in JupyterLab
-	$(BIN)/jupyter lab notebooks/explore.ipynb
+	$(BIN)/jupyter lab --ServerApp.root_dir=. notebooks/explore.ipynb
 
 lock: ## pin every dependency anew, for pip and conda (TORCH=x.y.z moves torch too)
 	@$(BASE_PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "make lock needs Python 3.11, the oldest that the pins must fit, and $(PYTHON) is %d.%d: make lock PYTHON=python3.11" % sys.version_info[:2])'
