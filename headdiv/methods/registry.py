@@ -27,18 +27,17 @@ OWN = __name__.partition(".")[0]
 LOADED = "__headdiv_checksum__"  # attribute of a module: its file's checksum when it was loaded
 
 
-METHODS: dict[str, type[Method]] = {}  # extended by `register`
+METHODS: dict[str, type[Method]] = {"baseline": Method}  # extended by `register`
 
 
-def register(method: type[Registered], name: str | None = None) -> type[Registered]:
+def register(method: type[Registered]) -> type[Registered]:
     """Register a method under its name, so that configurations can use it like a built-in one.
 
     A class whose definition is run again replaces the old one.
     A file that calls this takes part when it is imported, or when a profile names it under ``plugins``.
 
     Args:
-        method: a subclass of `Method`.
-        name: by default its attribute ``name``.
+        method: a subclass of `Method` with an attribute ``name``.
 
     Returns:
         The class, so that this can be a decorator.
@@ -46,7 +45,7 @@ def register(method: type[Registered], name: str | None = None) -> type[Register
     Raises:
         ConfigError: it is not such a class, has no name, or the name is taken by another.
     """
-    name = name or getattr(method, "name", None)
+    name = getattr(method, "name", None)
     if not issubclass(method, Method) or not isinstance(name, str):
         raise ConfigError(f"register: found {method!r} of the name {name!r}, expected a class after Method with a name")
     taken = METHODS.get(name, method)
@@ -59,12 +58,11 @@ def register(method: type[Registered], name: str | None = None) -> type[Register
     return method
 
 
-def make_method(method: str | Mapping[str, Any], *, at: Place = ("method",), **values: Any) -> Method:
+def make_method(method: str | Mapping[str, Any], **values: Any) -> Method:
     """A method by its name and options: ``make_method("deacon", m=8)``, or as a run's configuration describes it.
 
     Args:
         method: its name, or {"name": …, option: value, …}.
-        at: keys that lead to ``method`` in its file, for messages.
         **values: further options.
 
     Raises:
@@ -72,7 +70,7 @@ def make_method(method: str | Mapping[str, Any], *, at: Place = ("method",), **v
     """
     if isinstance(method, str):
         method = {"name": method}
-    options = method_options({**method, **values} if isinstance(method, Mapping) else method, at)
+    options = method_options({**method, **values} if isinstance(method, Mapping) else method, ("method",))
     return METHODS[method["name"]](options)
 
 
@@ -178,6 +176,3 @@ def file_of(cls: type) -> str | None:
     if module is None or module.__name__ == "__main__" or not (file := getattr(module, "__file__", None)):
         return None
     return getattr(module, LOADED, None) or checksum(Path(file))
-
-
-register(Method, "baseline")

@@ -101,7 +101,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
     if registered is None and any(made.options.hooks_for(kind) for kind in ATTENTION_KINDS):
         raise ConfigError(
             f"method {name!r} is not registered, and what it makes could not be loaded once the model is saved; "
-            f"expected headdiv.register({name}, '…') before"
+            f"expected headdiv.register({name}) before"
         )
     if inserted_method(model) is not None or any(isinstance(part, MultiheadAttention) for part in model.modules()):
         raise DataError(

@@ -28,6 +28,9 @@ from headdiv.training.method_steps import forget_interrupted_step
 NO_VALIDATION = "patience: expected the argument 'validate', a function whose numbers have 'validation_nll'"
 
 
+Log = Callable[[Mapping[str, float], int], None]  # of numbers by name, and the steps done
+
+
 @dataclass
 class TrainerState:
     """How far training has come, and what it has measured; JSON in checkpoints."""
@@ -60,8 +63,6 @@ class Trainer:
             ``validation_nll`` is among them, the parameters of the epoch with the lowest one are kept: `best`.
         measure: called after it, also in evaluation mode; what it returns (JSON) goes into the curve as it is.
         observe: yields what the heads do with held-out batches, for methods that choose heads by that.
-        callback: called after every epoch with its point of the curve (a mapping with "epoch", "steps" and what was
-            measured), on the first rank; for your own logs.
         log: called with numbers by name and the steps done, on the first rank: after every ``log_every`` steps with the
             mean training_loss over them, auxiliary_loss if there is one, and learning_rate; after every epoch with its
             numbers. ``wandb.log`` fits, ``mlflow.log_metrics``, and the ``log_metrics`` of Lightning's loggers.
@@ -88,8 +89,7 @@ class Trainer:
         validate: Callable[[nn.Module], Mapping[str, float]] | None = None,
         measure: Callable[[nn.Module], Mapping[str, Any]] | None = None,
         observe: Callable[[], Iterator[Observed]] | None = None,
-        callback: Callable[[Mapping[str, Any]], None] | None = None,
-        log: Callable[[Mapping[str, float], int], None] | None = None,
+        log: Log | None = None,
         log_every: int = 50,
         seed: int | None = None,
         name: str = "training",
@@ -99,7 +99,7 @@ class Trainer:
         self.config = check(type(config), config.model_dump() | options) if options else config
         self.model, self.name, self.seed = model, name, seed
         self.folder = Path(folder) if folder else None
-        self.validate, self.measure, self.callback = validate, measure, callback
+        self.validate, self.measure = validate, measure
         self.log, self.log_every = log, log_every
         self._unlogged = StepSums()
         self.stream = batches if isinstance(batches, BatchStream) else IterableBatchStream(batches)
@@ -235,8 +235,6 @@ class Trainer:
             measured = "".join(f", {key.replace('_', ' ')} {value:.4f}" for key, value in scores.items())
             speed = f"{state.tokens / state.seconds:,.0f} tokens/s" if state.tokens else f"{state.seconds:.1f} s"
             progress.message(f"{self.name} {name}: training loss {point['training_loss']:.4f}{measured}, {speed}")
-            if self.callback:
-                self.callback(point)
             if self.log:
                 self.log({key: value for key, value in point.items() if isinstance(value, int | float)}, state.step)
 

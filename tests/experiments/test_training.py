@@ -27,9 +27,9 @@ from headdiv.training.learner import Learner
 def test_a_run_learns(project, variant):
     config = project.config(variant, train={"epochs": 4})
     seen = []
-    run = train(config, callback=seen.append)
+    run = train(config, log=lambda numbers, step: seen.append((step, numbers["validation_nll"])))
     curve = run.record["curve"]
-    assert seen == curve
+    assert seen == [(point["steps"], point["validation_nll"]) for point in curve]
     assert [(point["epoch"], point["steps"]) for point in curve] == [(1, 5), (2, 10), (3, 15), (4, 20)]
     assert curve[-1]["training_loss"] < 0.9 * curve[0]["training_loss"]
     assert curve[-1]["validation_nll"] < curve[0]["validation_nll"]

@@ -186,6 +186,8 @@ APART = {"name": "disagreement", "term": "output"}
 class Squashed(Method):
     """Its output stage is no projection."""
 
+    name = "squashed"
+
     def output_stage(self, spec):
         return nn.Sequential(nn.Linear(spec.heads * spec.d_head, spec.d_model), nn.Tanh())
 
@@ -213,7 +215,7 @@ def test_what_cannot_be_inserted_says_so():
     model = model_of("bert")
     with pytest.raises(ConfigError, match=r"'Squashed' is not registered, .* expected headdiv\.register\(Squashed"):
         headdiv.insert(model, Squashed())
-    headdiv.register(Squashed, "squashed")
+    headdiv.register(Squashed)
     with pytest.raises(ConfigError, match=r"Sequential cannot start from .* init_from\(weight, bias\)"):
         headdiv.insert(model, Squashed())
     with pytest.raises(ConfigError, match=r"'drop-head' builds attention modules of its own and is not inserted"):

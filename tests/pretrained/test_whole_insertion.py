@@ -197,6 +197,8 @@ def test_adapters_that_are_made_afterwards_train_and_save_the_method(options, tm
 class Third(Method):
     """Cannot be put into the second module."""
 
+    name = "third"
+
     def output_stage(self, spec):
         if spec.layer == 1:
             raise ConfigError("no second layer")
@@ -206,7 +208,7 @@ class Third(Method):
 @pytest.mark.usefixtures("own_methods")
 @pytest.mark.parametrize("attached", [False, True])
 def test_an_error_in_the_middle_leaves_the_model_as_it_was(attached):
-    headdiv.register(Third, "third")
+    headdiv.register(Third)
     for model in (model_of("gpt2"), of_torch()):
         if attached and not isinstance(model, nn.Transformer):
             headdiv.pretrained.attach(model)

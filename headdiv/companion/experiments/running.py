@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import shutil
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,11 +32,10 @@ from headdiv.methods.base import Method
 from headdiv.methods.registry import make_method, own_code
 from headdiv.training import checkpoints
 from headdiv.training.learner import Loss
-from headdiv.training.trainer import Trainer, TrainerState
+from headdiv.training.trainer import Log, Trainer, TrainerState
 
 MODEL, RECORD = "model.safetensors", "training.json"  # of a finished run, in the order in which they are written
 
-Callback = Callable[[Mapping[str, Any]], None]  # is given each point of the curve
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +86,10 @@ def is_trained(config: RunConfig) -> bool:
     return (run_folder(config) / RECORD).is_file()
 
 
-def train(config: RunConfig, device: torch.device | str | None = None, callback: Callback | None = None) -> Run:
+def train(config: RunConfig, device: torch.device | str | None = None, log: Log | None = None) -> Run:
     """Train the model of ``config``, or load it if that has been done before.
 
-    ``callback`` is given the numbers of each epoch, a point of the curve, when the epoch is done.
+    ``log`` is called with its numbers, as `headdiv.Trainer` does it.
 
     The run's folder is ``work/<name>`` (`run_name`). A finished run is not trained again; an interrupted one goes on
     from its last checkpoint to the same result, bit for bit on the CPU. Started by `torchrun`, all ranks
@@ -105,7 +103,7 @@ def train(config: RunConfig, device: torch.device | str | None = None, callback:
     folder = run_folder(config)
     with runtime.process_group(device), _alone(folder):
         if distributed.agreed(distributed.is_first() and not _finished(folder)):
-            return _train(config, folder, device, callback)
+            return _train(config, folder, device, log)
     return load_run(config, device)
 
 
@@ -169,7 +167,7 @@ def _kept_beside(record: dict[str, Any]) -> list[str]:
     return [*([BEST] if best_is_another else []), *([AVERAGE] if "averaged_epochs" in record else [])]
 
 
-def _train(config: RunConfig, folder: Path, device: torch.device, callback: Callback | None) -> Run:
+def _train(config: RunConfig, folder: Path, device: torch.device, log: Log | None) -> Run:
     runtime.configure(config.threads)
     task = TASKS[config.kind]
     if not distributed.is_first():
@@ -182,7 +180,7 @@ def _train(config: RunConfig, folder: Path, device: torch.device, callback: Call
         write_json(folder / "config.json", config.model_dump(mode="json"))
     origin = provenance(config.threads, device)  # now: files may change while the run lasts
     origin |= {"method_code": short_hash(code)} if code else {}
-    trainer = _trainer(config, folder, corpus, device, callback)
+    trainer = _trainer(config, folder, corpus, device, log)
     state, model = trainer.run(), trainer.model
     record = {
         "parameters": count_parameters(model),
@@ -275,9 +273,7 @@ def _with_parameters(run: Run, name: str, record: dict[str, Any]) -> Run:
     return replace(run, folder=folder, model=model.eval(), record=run.record | record)
 
 
-def _trainer(
-    config: RunConfig, folder: Path, corpus: Any, device: torch.device, callback: Callback | None = None
-) -> Trainer:
+def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device, log: Log | None = None) -> Trainer:
     """The trainer of a run: its fresh model, the task's batches and loss, scores and measures after each epoch."""
     task = TASKS[config.kind]
     model, method = build_model(config, vocabulary_of(corpus), device)
@@ -315,7 +311,7 @@ def _trainer(
         validate=validate,
         measure=measure,
         observe=partial(observed_heads, run),
-        callback=callback,
+        log=log,
         seed=config.seed,
         name=config.label,
     )
