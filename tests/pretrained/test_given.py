@@ -130,20 +130,3 @@ def test_weights_under_attention_dropout_are_the_models_own(kind):
             output(model.train(), given)
         found.append(records[0].weights)
     assert torch.equal(*found)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.ao.quantization")
-def test_a_dynamically_quantised_model_is_attached_and_what_needs_its_weights_is_refused():
-    plain = model_of("bert")
-    model = torch.ao.quantization.quantize_dynamic(plain, {torch.nn.Linear}, dtype=torch.qint8)
-    given, spec = arguments(model), headdiv.pretrained.attach(plain).modules[0].spec
-    before = logits(model, given)
-    heads = headdiv.pretrained.attach(model)
-    assert heads.modules[0].spec == spec
-    with heads.without([("encoder 1", 1)]):
-        assert not torch.equal(logits(model, given), before)
-    with pytest.raises(DataError, match=r"encoder 1: the method needs .*plain Linear .* a Linear of torch\.ao"):
-        headdiv.insert(model, {"name": "deacon", "m": 2})
-    with pytest.raises(DataError, match=r"heads cannot be removed from a Linear of torch\.ao"):
-        heads.remove([("encoder 1", 1)], given)
-    assert torch.equal(logits(model, given), before)
