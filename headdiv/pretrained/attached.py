@@ -327,11 +327,6 @@ def _begin(inputs: Inputs, model: nn.Module, _: Any) -> None:
 
 def _must_be_supported(config: Any, owner: str) -> None:
     name = config._attn_implementation
-    if name == "eager" and getattr(config, "reorder_and_upcast_attn", False):
-        raise DataError(
-            f"{owner}: with reorder_and_upcast_attn its eager attention calls no function that could be replaced; "
-            "expected model.set_attn_implementation('sdpa')"
-        )
     if name not in SUPPORTED:
         raise DataError(
             f"{owner}: its attention runs as {name!r}; expected 'sdpa' or 'eager': "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,10 +41,9 @@ def load(folder: str | Path) -> nn.Module:
             made.update([*model.named_parameters(), *model.named_buffers()])
             return model
 
-    with _quiet(library):
-        model, found = Changed.from_pretrained(
-            folder, config=config, ignore_mismatched_sizes=True, output_loading_info=True
-        )
+    model, found = Changed.from_pretrained(
+        folder, config=config, ignore_mismatched_sizes=True, output_loading_info=True
+    )
     for problem, names in (("is not there", found["missing_keys"]), ("is unknown", found["unexpected_keys"])):
         if names:
             raise DataError(f"{folder}: the weights do not fit config.json's model: {min(names)} {problem}")
@@ -89,13 +87,3 @@ def _change(model: nn.Module, library: Any) -> None:
     for part, method in methods:
         if method is not None:
             insert(part, method)
-
-
-@contextlib.contextmanager
-def _quiet(library: Any) -> Iterator[None]:
-    before = library.logging.get_verbosity()
-    library.logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        library.logging.set_verbosity(before)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from headdiv.core import distributed
-from headdiv.core.errors import TrainingError
 
 Batches = Iterable[Any] | Callable[[int], Iterable[Any]]  # or a function of the epoch, counted from 0
 
@@ -58,14 +57,9 @@ class IterableBatchStream(BatchStream):
         self.start: list[torch.Tensor] = []  # the generators' states when the epoch began
 
     def batches(self, epoch: int) -> int:
-        """See `BatchStream`; raises TrainingError where the iterable has no length."""
+        """See `BatchStream`."""
         with torch.random.fork_rng(devices=[]):  # counting draws nothing
-            iterable = self.source(epoch)
-        try:
-            return len(iterable)
-        except TypeError:
-            name = type(iterable).__name__
-            raise TrainingError(f"batches: {name} has no length; expected a list or a DataLoader") from None
+            return len(self.source(epoch))
 
     def epoch(self, number: int) -> Iterator[Any]:
         """See `BatchStream`."""

@@ -73,8 +73,8 @@ class Trainer:
 
     Raises:
         ConfigError: an unknown option, or a wrong value.
-        TrainingError: another method built the model's attention; the batches have no length, or there are none;
-            ``observe`` is missing, and the method needs it.
+        TrainingError: another method built the model's attention; there are no batches; ``observe`` is missing, and
+            the method needs it.
     """
 
     def __init__(

@@ -269,17 +269,12 @@ def long():
     return transformers.LongT5ForConditionalGeneration(transformers.LongT5Config(**sizes))
 
 
-def upcast():
-    return headdiv.pretrained.small_model("gpt2", reorder_and_upcast_attn=True, attn_implementation="eager")
-
-
 REFUSED = {  # models that are not attached, and key words of the error
     lambda: torch.nn.Linear(2, 2): r"Linear: no attention that is known here; expected .*query/key/value",
     lambda: torch.nn.ModuleList([model_of("bert"), model_of("bert")]): "ModuleList: is several models",
     flash: "runs as 'flash_attention_2'; expected 'sdpa' or 'eager'",
     with_attached_config: "or a model with the same config, is attached already; expected .*deepcopy",
     long: "LongT5ForConditionalGeneration: no attention that is known here",
-    upcast: "GPT2LMHeadModel: with reorder_and_upcast_attn its eager attention",
 }
 
 
