@@ -184,21 +184,10 @@ def test_an_archive_holds_training_and_test_text(folder):
     assert corpus.statistics["archives"] == {"de-en.tgz": checksum(path)}
 
 
-ARCHIVE = {"archive": "de-en.tgz"}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"source": "fr"}, "data.source: 'fr' is not known; there are: de, en"),
-        ({"valid_every": None, "files": dict.fromkeys(("train", "valid", "test"), ARCHIVE)},
-         "data.valid_every: is missing: the archive holds no validation set; expected a number (23, as published, "
-         "takes every 23rd)"),
-    ],
-)  # fmt: skip
-def test_what_an_archive_does_not_have_is_named(folder, options, message):
-    config = archived(**options)
-    with exactly(message, ConfigError):
+def test_validation_is_taken_from_an_archives_training_pairs(folder):
+    config = archived(valid_every=None, files={key: {"archive": "de-en.tgz"} for key in ("train", "valid", "test")})
+    what = "the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
+    with exactly(f"data.valid_every: is missing: {what}", ConfigError):
         TASK.check_data(config)
 
 

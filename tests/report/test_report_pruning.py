@@ -151,14 +151,3 @@ def test_the_command_records_a_trained_run_in_the_profiles_steps(finished):
     assert [point["kept"] for point in found["curve"]] == [24, 12, 0]
     assert found["hash"] == stored["hash"]
     assert found["loss"]["value"] == pytest.approx(stored["scores"]["validation_nll"]["value"])
-
-
-def test_a_curve_in_fewer_steps_than_the_profile_asks_for_is_refused(profile, project):
-    record_importance(by_loss("baseline", 1, 0.01, 0.2), profile)
-    assert stored_importance(profile, EXPERIMENT)
-    text = (project.home / "config" / "p.yaml").read_text()
-    project.write_config("p", text.replace("deacon/translation:", "deacon/translation:\n    pruning: 12"))
-    with pytest.raises(
-        DataError, match=r"a curve of 3 points, expected 13, as pruning: 12 of profile p .*`headdiv imp"
-    ):
-        stored_importance(profile, EXPERIMENT)

@@ -155,11 +155,9 @@ def stored_importance(profile: str, experiment: str) -> dict[str, list[Importanc
     Raises:
         ConfigError: no such profile or experiment.
         DataError: a file of another format, of another run than the metrics beside it, or of settings (of the search
-            too, which a run's hash leaves out) that are no longer the profile's; or a curve in fewer steps than its
-            ``pruning`` says.
+            too, which a run's hash leaves out) that are no longer the profile's.
     """
     groups: dict[str, list[ImportanceResult]] = {}
-    steps = Runs(profile).pruned().get(experiment, 0)
     for config in Runs(profile).planned(experiment):
         path = importance_path(profile, experiment, config.variant, config.seed)
         if not path.is_file():
@@ -169,12 +167,6 @@ def stored_importance(profile: str, experiment: str) -> dict[str, list[Importanc
             raise DataError(
                 f"{path}: of run {result.hash}, expected {expected} as in the metrics beside it; "
                 + remedy(path, profile, result.command)
-            )
-        points = min(steps, result.every) + 1
-        if len(result.curve) < points:
-            raise DataError(
-                f"{path}: a curve of {len(result.curve)} points, expected {points}, as pruning: {steps} of profile "
-                f"{Runs(profile).name} asks for; {remedy(path, profile, result.command)}"
             )
         groups.setdefault(config.variant, []).append(result)
     if outdated := outdated_among(profile, (result for group in groups.values() for result in group)):

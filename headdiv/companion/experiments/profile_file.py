@@ -41,7 +41,6 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from headdiv.companion.tasks.run_config import MOST_THREADS
 from headdiv.core.settings import Distinct, Settings, Source, check
 
 Setting = dict[str, Any]  # by dotted key: "model.dropout", "train.learning_rate", "method.weight"
@@ -117,7 +116,7 @@ class Profile(Settings):
 
     title: str
     seeds: Distinct[Seed] = Field(min_length=1)
-    threads: int = Field(1, ge=1, le=MOST_THREADS, description="CPU threads of each run")
+    threads: int = Field(1, ge=1, description="CPU threads of each run")
     plugins: list[str] = Field(default_factory=list, description="Python files that add methods and figures")
     notebooks: Distinct[Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]] = Field(
         default_factory=list, description="further companions: notebooks/<name>.ipynb, with the parameter profile"

@@ -9,14 +9,12 @@ from pydantic import Field, model_validator
 from headdiv.core.settings import Settings, hash_neutral
 from headdiv.nn.sizes import Kind, Sizes
 
-MOST_LAYERS = 1_024  # no machine holds a model beyond this
-
 
 class ModelConfig(Sizes):
     """Sizes of the encoder-decoder Transformer; defaults are those of DEACON's Table 3."""
 
-    encoder_layers: int = Field(2, ge=1, le=MOST_LAYERS)
-    decoder_layers: int = Field(2, ge=1, le=MOST_LAYERS)
+    encoder_layers: int = Field(2, ge=1)
+    decoder_layers: int = Field(2, ge=1)
     tied_output: bool = Field(False, description="the output embedding is the target embedding")
     tied: Literal["all"] | None = hash_neutral(
         None, description="all: source, target and output have one embedding, over one vocabulary of both sides"
@@ -42,7 +40,7 @@ class LMConfig(Sizes):
     d_ff: int = Field(4096, ge=1, description="inner width of the feed-forward layers")
     attention_bias: bool = Field(True, description="bias of the query, key and value projections")
     activation: Literal["relu", "gelu"] = Field("gelu", description="of the feed-forward layers")
-    layers: int = Field(24, ge=1, le=MOST_LAYERS)
+    layers: int = Field(24, ge=1)
 
     @property
     def attention_layers(self) -> dict[Kind, int]:

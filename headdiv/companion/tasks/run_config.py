@@ -19,7 +19,6 @@ from headdiv.methods.registry import METHODS, own_code, stored_method
 from headdiv.nn.sizes import Sizes
 
 RECIPE = 2  # raised whenever a change of the code changes what a configuration trains to
-MOST_THREADS = 1024  # torch does not come back from 100,000
 
 
 class RunConfig(Settings):
@@ -35,9 +34,7 @@ class RunConfig(Settings):
     train: TrainConfig = TrainConfig()
     decode: SerializeAsAny[Settings] = DecodeConfig()
     seed: int = Field(ge=0)
-    threads: int = Field(
-        1, ge=1, le=MOST_THREADS, description="CPU threads; results are equal bit for bit for an equal number"
-    )
+    threads: int = Field(1, ge=1, description="CPU threads; results are equal bit for bit for an equal number")
 
     def check_budget(self, needed: int, what: str) -> None:
         """Raise a ConfigError where ``train.tokens_per_batch`` is below the tokens that a batch needs at least."""

@@ -12,10 +12,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import nn
 
-from headdiv.companion.data import cache, public_sets
+from headdiv.companion.data import cache
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_further_test, load_translation
 from headdiv.companion.data.data_config import WordsConfig
-from headdiv.companion.data.readers.parallel import languages_of
 from headdiv.companion.data.tokenization.words import detokenize, tokenize
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.sizes import DecodeConfig, ModelConfig
@@ -135,22 +134,19 @@ class Translation(Seq2Seq):
             return
         languages, roles = (config.source, config.target), cache.roles_of_splits(config)
         for key, name in config.read_splits.items():
-            known: set[str] | None = set(roles[name])
-            if "archive" in known:
+            if "archive" in roles[name]:
                 if key == "valid":
                     what = "the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
                     raise config_error((*at, "valid_every"), f"is missing: {what}", source)
-                known = _languages_of_archives(config, name)
+                continue  # its reader names the members that it lacks
             for side, language in zip(("source", "target"), languages, strict=True):
-                if known is not None and language not in known:
-                    what = f"{language!r} is not known; there are: {', '.join(sorted(known))}"
+                if language not in roles[name]:
+                    what = f"{language!r} is not known; there are: {', '.join(sorted(roles[name]))}"
                     raise config_error((*at, side), what, source)
         for number, name in enumerate(config.more_tests):
             what = ""
             if name not in roles:
                 what = f"{name!r} is not known; there are: {', '.join(sorted(roles))}"
-            elif name == config.test:
-                what = f"{name!r} is data.test, which is scored anyway; expected another split"
             elif "archive" not in roles[name] and not {*languages} <= {*roles[name]}:
                 what = f"{name!r} has no file for one of the languages; found {', '.join(roles[name])}"
             if what:
@@ -258,13 +254,3 @@ def _by_epoch(curve: Sequence[Mapping[str, Any]], pairs: Mapping[str, int]) -> d
         signature = f"area under the curve of {what}, over that of 100 from epoch 1 to {len(curve)}"
         scores["training_imi"] = score(area, "0 to 1", signature)
     return scores
-
-
-def _languages_of_archives(config: TranslationData, split: str) -> set[str] | None:
-    """The languages that the names of a split's archives say; None where one does not say it."""
-    if config.files is None:
-        entry = public_sets.load_registry()[config.name].splits[split]
-        return languages_of(entry.files["archive"])
-    listed = config.files[split]["archive"]
-    named = [languages_of(archive) for archive in ([listed] if isinstance(listed, str) else listed)]
-    return None if None in named else set.intersection(*named)

@@ -88,12 +88,6 @@ def read_side(path: Path | str) -> TextSide:
     return _parsed(read_lines(path), Path(path), str(path))
 
 
-def languages_of(archive: Path | str) -> set[str] | None:
-    """The languages in an archive's name: de and en of ``de-en.tgz``; None where it has none."""
-    match = re.fullmatch(r"([a-z]{2,3})-([a-z]{2,3})\.(?:tgz|tar\.gz)", Path(archive).name)
-    return set(match.groups()) if match else None
-
-
 def read_archive(archive: Path, source: str, target: str, split: str) -> list[tuple[TextSide, TextSide]]:
     """Read the tagged training text ("train"), or else the five test sets of `SETS`, of one pair of languages.
 
