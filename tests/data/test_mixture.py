@@ -198,25 +198,6 @@ def test_a_source_without_documents(tmp_path):
         mixed.next(9)
 
 
-def test_the_state_of_another_stream(tmp_path):
-    shards, weights = put_all(tmp_path, {"Books": [[[1, 2]]], "C4": [[[3]]]}), {"Books": 1.0, "C4": 1.0}
-    mixed = stream(shards, weights)
-    mixed.next(1)
-    state = mixed.state()
-    expected = mixed.next(20)
-    other_end = SimpleNamespace(end=9, encode_batch=encode)
-    others = ({"context": 5}, {"seed": 2}, {"block": 4}, {"mixture": {"Books": 1, "C4": 2}}, {"bpe": other_end})
-    for other in others:
-        with fails("the state is of another stream: found "):
-            stream(shards, **{"mixture": weights} | other).restore(state)
-    with fails("the names of shards, mixture, end, context, seed, block and document_start must be the same"):
-        stream(shards * 2, weights).restore(state)
-    (tmp_path / "moved").mkdir()
-    resumed = stream([shard.rename(tmp_path / "moved" / shard.name) for shard in shards], weights)
-    resumed.restore(state)
-    np.testing.assert_array_equal(resumed.next(20), expected)
-
-
 # --- held-out text ---
 
 

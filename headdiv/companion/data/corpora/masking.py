@@ -67,7 +67,7 @@ class MaskedStream:
         return {"windows": self._taken, "text": self._stream.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue at the position of a `state`; errors as those of `Mixture.restore`."""
+        """Continue at the position of a `state`."""
         self._taken = state["windows"]
         self._stream.restore(state["text"])
 

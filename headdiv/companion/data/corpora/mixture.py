@@ -19,7 +19,6 @@ from headdiv.companion.data.readers.documents import read_documents
 from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.core.errors import DataError
-from headdiv.core.files import short_hash
 
 if TYPE_CHECKING:
     from headdiv.companion.tasks.lm import LMData
@@ -78,8 +77,6 @@ class Mixture:
         self._bad_records = bad_records
         weights = config.mixture or {WHOLE: 1.0}
         self._shares = {name: weights[name] / math.fsum(weights.values()) for name in sorted(weights)}
-        options = (bpe.end, config.context, seed, config.block, config.document_start)
-        self._stream = short_hash([[shard.name for shard in shards], self._shares, config.mixture is None, *options])
         self._block = 0  # blocks read so far
         self._carried = np.empty(0, dtype=np.int32)
         self._windows = np.empty((0, config.context + 1), dtype=np.int32)  # of the current block, permuted
@@ -125,17 +122,7 @@ class Mixture:
         return self._begin | {"taken": self._taken}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue at the position of a `state`; the current block is read again.
-
-        Raises:
-            DataError: the state is of a stream with other arguments or shards of other names (their folder
-                may have changed).
-        """
-        if state["stream"] != self._stream:
-            raise DataError(
-                f"the state is of another stream: found {state['stream']}, expected {self._stream}; the names of "
-                "shards, mixture, end, context, seed, block and document_start must be the same"
-            )
+        """Continue at the position of a `state` of the same stream; the current block is read again."""
         self._open({name: _Source(**place) for name, place in state["sources"].items()})
         self._bad_records.places = set(state["refused"])
         self._block = state["block"]
@@ -147,7 +134,6 @@ class Mixture:
 
     def _snapshot(self) -> dict[str, Any]:
         return {
-            "stream": self._stream,
             "block": self._block,
             "taken": 0,
             "carried": self._carried.tolist(),
