@@ -1,7 +1,6 @@
 """The command line: what it prints, and one sentence and status 2 for every mistake."""
 
 import errno
-import hashlib
 import re
 import shutil
 import subprocess
@@ -9,12 +8,10 @@ import sys
 
 import pytest
 from conftest import EXPERIMENT
-from faulty import data_set
 from safetensors import SafetensorError
 
 import headdiv
 from headdiv.companion.command_line import main
-from headdiv.companion.data import public_sets as registry
 from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.report.site import build
 from headdiv.core.files import read_json
@@ -153,29 +150,6 @@ def test_the_demo_shows_two_models_and_a_picture(project, headdiv_says):
     picture = project.home / "work" / "demo" / "heads.png"
     assert f"picture: {picture}" in out
     assert picture.stat().st_size
-
-
-def test_fetch_says_what_was_fetched(project, headdiv_says, tmp_path, monkeypatch):
-    """Of any task: the registry says which file holds what."""
-    content = {"train.jsonl": b"{}\n{}\n", "test.jsonl": b"{}\n"}
-    (tmp_path / "pets").mkdir()
-    for name, data in content.items():
-        (tmp_path / "pets" / name).write_bytes(data)
-    files = {
-        name: {"url": f"http://127.0.0.1:9/{name}", "sha256": hashlib.sha256(data).hexdigest()}
-        for name, data in content.items()
-    }
-    splits = {
-        "train": (2000, {"examples": "train.jsonl"}),
-        "test": (1, {"archive": "test.jsonl", "splits": "test.jsonl"}),
-    }
-    pets = registry.DataSet.model_validate(data_set(files, splits))
-    monkeypatch.setattr(registry, "load_registry", lambda: {"pets": pets})
-    monkeypatch.setenv("HEADDIV_MIRROR", str(tmp_path))
-    status, out, err = headdiv_says("fetch", "pets")
-    where = project.home / "data" / "raw" / "pets"
-    assert (status, out) == (0, f"{where} is complete. Licence: toy\n"), err
-    assert sorted(path.name for path in where.iterdir()) == ["test.jsonl", "train.jsonl"]
 
 
 def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path, monkeypatch):

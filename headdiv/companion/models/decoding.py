@@ -30,15 +30,13 @@ from headdiv.nn.packing import (
 )
 
 NEVER = (PAD, BEGIN, END)  # no hypothesis continues with these
-ROWS = 16  # lines are rounded up to a multiple of this for a product
-GROUP = 32  # logits whose largest is looked at before themselves, when the best few are searched
 
 
 class Decoder(Protocol):
     """Gives the next word's logits for lines; at first there is one per sentence."""
 
     def step(self, words: Tensor, position: int) -> Tensor:
-        """The words (N,) at ``position`` -> logits (N, V) of the words that follow; V may be followed by -inf."""
+        """The words (N,) at ``position`` -> logits (N, V) of the words that follow."""
 
     def select(self, lines: Tensor) -> None:
         """Line i continues the former line lines[i]; a sentence's lines are adjacent, sentences in order."""
@@ -47,50 +45,16 @@ class Decoder(Protocol):
 class CachedDecoder:
     """Computes one position per step; keys and values of earlier ones are kept."""
 
-    def __init__(
-        self,
-        model: Transformer,
-        memory: Tensor,
-        rows: PackedRows,
-        width: int,
-        length: int,
-        output: Projection | None = None,
-    ) -> None:
+    def __init__(self, model: Transformer, memory: Tensor, rows: PackedRows, width: int, length: int) -> None:
         padded = pad_rows(memory, rows)  # (n, S, D)
         empty = torch.arange(padded.shape[1], device=memory.device) >= rows.lengths[:, None]
         mask = memory.new_zeros(empty.shape).masked_fill_(empty, masked_in(memory.dtype))
         self.model, self.state = model, model.start(padded, mask, length, width)
         self.select = self.state.select
-        self.output = Projection(model.output_weight) if output is None else output
 
     def step(self, words: Tensor, position: int) -> Tensor:
         """See `Decoder`."""
-        return self.output(self.model.step(words, self.state))
-
-
-class Projection:
-    """Hidden states to logits, (N, D) -> (N, V rounded up to whole groups), -inf after V.
-
-    In float32 on a CPU the product is computed by oneDNN, on a weight that is packed once: on AMD processors 1.4 times
-    as fast as with MKL, and never slower. It compiles a kernel for every new N, which takes 1 ms, so N is rounded up.
-    """
-
-    def __init__(self, weight: Tensor) -> None:
-        V = len(weight)
-        more = -V % GROUP
-        self.weight = F.pad(weight.detach(), (0, 0, 0, more))
-        self.bias = F.pad(weight.new_zeros(V), (0, more), value=-torch.inf)
-        self.packed = None
-        there = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        if there and weight.device.type == "cpu" and weight.dtype == torch.float32:
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(self.weight)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """See the class."""
-        if self.packed is None:
-            return F.linear(x, self.weight, self.bias)
-        whole = F.pad(x, (0, 0, 0, -len(x) % ROWS))
-        return torch.ops.mkldnn._linear_pointwise(whole, self.packed, self.bias, "none", [], "")[: len(x)]
+        return F.linear(self.model.step(words, self.state), self.model.output_weight)
 
 
 def beam_search(decoder: Decoder, limits: Tensor, width: int, length_penalty: float) -> list[list[int]]:
@@ -125,7 +89,7 @@ def beam_search(decoder: Decoder, limits: Tensor, width: int, length_penalty: fl
         # Greedy search compares words of one line alone, and without rounding.
         scores = scores.log_softmax(-1) if W > 1 else scores.clone()
         end = _dense(scores[:, END].clone(), lines, alive)
-        top, candidates = _largest(scores.index_fill_(1, never, -torch.inf), W)  # (N, ≤ W)
+        top, candidates = scores.index_fill_(1, never, -torch.inf).topk(min(W, scores.shape[1]), dim=1)  # (N, ≤ W)
         at_limit = position + 1 >= limits[sentence]  # (n,)
 
         score, line = ((alive + end) / (position + 1) ** length_penalty).max(dim=1)
@@ -169,20 +133,6 @@ def _dense(x: Tensor, lines: Tensor, like: Tensor) -> Tensor:
     return x.view(*like.shape, *x.shape[1:])
 
 
-def _largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest numbers of each row (N, V), all where V is less, and where they stand.
-
-    They are in the k groups with the largest maxima, which is a tenth of the work.
-    """
-    N, V = x.shape
-    if V % GROUP or 4 * k * GROUP > V:
-        return x.topk(min(k, V), dim=1)
-    groups = x.view(N, -1, GROUP)
-    chosen = groups.amax(-1).topk(k, dim=1, sorted=False).indices  # (N, k)
-    values, at = groups.gather(1, chosen[:, :, None].expand(-1, -1, GROUP)).flatten(1).topk(k, dim=1)
-    return values, chosen.gather(1, at // GROUP) * GROUP + at % GROUP
-
-
 @torch.inference_mode()
 def translate(
     model: Transformer,
@@ -195,10 +145,9 @@ def translate(
     outputs: list[list[int]] = [[] for _ in sources]
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))  # similar lengths end together
     chunks = [order[i : i + config.batch_sentences] for i in range(0, len(order), config.batch_sentences)]
-    output = Projection(model.output_weight)
     with progress.bar(len(chunks), "translating") as advance:
         for chunk in chunks:
-            found = _translate_batch(model, [sources[i] for i in chunk], config, device, output)
+            found = _translate_batch(model, [sources[i] for i in chunk], config, device)
             for number, words in zip(chunk, found, strict=True):
                 outputs[number] = words
             advance("")
@@ -206,7 +155,7 @@ def translate(
 
 
 def _translate_batch(
-    model: Transformer, sources: list[np.ndarray], config: DecodeConfig, device: torch.device | str, output: Projection
+    model: Transformer, sources: list[np.ndarray], config: DecodeConfig, device: torch.device | str
 ) -> list[list[int]]:
     lengths = [len(source) + 1 for source in sources]
     windows = assign_windows(lengths)
@@ -216,7 +165,7 @@ def _translate_batch(
     layout = AttentionLayout(rows, rows, attention_mask(rows, rows))
     memory = model.encode(torch.from_numpy(words.astype(np.int64)).to(device), layout)
     limits = (rows.lengths * config.max_length_factor + config.max_length_offset).long().clamp(max=MAX_POSITIONS)
-    decoder = CachedDecoder(model, memory, rows, config.beam, int(limits.max()), output)
+    decoder = CachedDecoder(model, memory, rows, config.beam, int(limits.max()))
     searched = beam_search(decoder, limits, config.beam, config.length_penalty)
     outputs: list[list[int]] = [[] for _ in sources]
     for number, output in zip(order, searched, strict=True):
