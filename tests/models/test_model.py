@@ -11,7 +11,6 @@ from small_runs import randomise
 from torch.nn import functional as F
 
 from headdiv.companion.models.batching import Pairs, make_batch
-from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.models.transformer import MAX_POSITIONS, Transformer, count_parameters, initialise
 from headdiv.core.errors import DataError
@@ -91,20 +90,6 @@ def test_packed_model_is_the_one_written_out_with_its_gradients(bias, activation
     parameters = [p for name, p in model.named_parameters() if not name.startswith("output_embedding")]
     grads = [torch.autograd.grad((x * weights).sum(), parameters) for x in (found, expected)]
     torch.testing.assert_close(*grads, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize("variant", METHODS)
-def test_an_empty_batch_has_gradients_of_zero(variant):
-    """In evaluation; what batch normalisation makes of no rows while training is a matter between ranks."""
-    config = ModelConfig(d_model=16, d_ff=12, encoder_layers=1, decoder_layers=1)
-    model = build(config, method=METHODS[variant]).eval()
-    batch = make_batch(some_pairs(), [])
-    hidden = model(batch)
-    assert hidden.shape == (0, 16)
-    loss, _, _ = linear_cross_entropy(hidden, model.output_weight, batch.target_out)
-    loss.backward()
-    for name, parameter in model.named_parameters():
-        assert (parameter.grad == 0).all(), name
 
 
 # ---- positions
