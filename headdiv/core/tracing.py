@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
 
 import torch
 
 from headdiv.core.errors import ConfigError
 
-Counts = TypeVar("Counts", bound=Callable[..., bool])
 NO_PASS = -1
 
 
@@ -34,30 +30,10 @@ def uncompiled() -> contextlib.AbstractContextManager[object]:
 
 
 def is_recomputing() -> bool:
-    """Whether activation checkpointing repeats this forward pass within a backward pass: it was counted before."""
+    """Whether activation checkpointing (``use_reentrant=False``) repeats this pass, which was counted before."""
     return backward_pass() != NO_PASS
 
 
 def backward_pass() -> int:
     """The number of the backward pass within which this runs; `NO_PASS` where it runs in none."""
     return NO_PASS if torch.compiler.is_compiling() else torch._C._current_graph_task_id()
-
-
-def once_a_pass(count: Counts) -> Counts:
-    """For what a module counts of a forward pass: not again where activation checkpointing repeats a counted pass.
-
-    The decorated method says whether it counted; the module remembers that as ``pass_counted``. Reentrant checkpointing
-    runs the first pass without gradients: a method that does not count such a pass counts the repeated one.
-    """
-
-    @functools.wraps(count)
-    def call(module: Any, *args: Any) -> bool:
-        again = is_recomputing()
-        if again and module.pass_counted:
-            return False
-        counted = count(module, *args)
-        if not again and not torch.compiler.is_compiling():
-            module.pass_counted = counted
-        return counted
-
-    return call

@@ -33,7 +33,7 @@ from headdiv.core.errors import TrainingError
 from headdiv.core.modules import active_modules
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.core.settings import hash_neutral
-from headdiv.core.tracing import once_a_pass
+from headdiv.core.tracing import is_recomputing
 from headdiv.gha import Direction, Moments, deacon_update, hebbian_direction, joined_moments, moments, pooled_covariance
 from headdiv.methods.base import Method, ValidationSplit, groups
 from headdiv.methods.head_scale import unused_scale
@@ -68,7 +68,7 @@ class InputMoments:
 
     def wanted(self, training: bool) -> bool:
         """Whether the rows of this pass count."""
-        return self.of_all_passes or (training and torch.is_grad_enabled())
+        return not is_recomputing() and (self.of_all_passes or (training and torch.is_grad_enabled()))
 
     @torch.no_grad()
     def add(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> None:
@@ -98,7 +98,6 @@ class PCAOutput(nn.Module):
     """
 
     linear = True  # in the heads, once they are normalised
-    pass_counted = False  # see `once_a_pass`
 
     def __init__(self, spec: AttentionSpec, m: int, inputs: int, normalised: int, projected: int) -> None:
         super().__init__()
@@ -134,11 +133,9 @@ class PCAOutput(nn.Module):
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(x.shape[0], self.spec.heads, self.spec.d_head)  # (T, H, K)
 
-    @once_a_pass
-    def _count(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> bool:
-        if counts := self.inputs.wanted(self.training):
+    def _count(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> None:
+        if self.inputs.wanted(self.training):
             self.inputs.add(by_input, scale, shift)
-        return counts
 
 
 class DirectOutput(PCAOutput):

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from headdiv.core import distributed
 from headdiv.core.modules import active_modules
-from headdiv.core.tracing import once_a_pass
+from headdiv.core.tracing import is_recomputing
 from headdiv.methods.base import AttentionHook, Method, ValidationSplit
 from headdiv.methods.kwta import HIGHEST, LOWEST, Interpretation, boost, keep_probabilities, sampled, survivors, winners
 from headdiv.methods.registry import register
@@ -59,8 +59,6 @@ class Inhibition(nn.Module):
         q: Q.
         options: the method's.
     """
-
-    pass_counted = False  # see `once_a_pass`
 
     def __init__(
         self,
@@ -121,15 +119,10 @@ class Inhibition(nn.Module):
 
     def _counted(self, mask: Tensor) -> Tensor:
         """The same mask (T, G, n); while training its activations are counted (Eq. 4)."""
-        if self.training:
-            self._count(mask)
+        if self.training and not is_recomputing():
+            counts = torch.cat([mask.sum(0).flatten(), self.total.new_full((1,), mask.shape[0])])
+            self.pending = counts if self.pending is None else self.pending + counts
         return mask
-
-    @once_a_pass
-    def _count(self, mask: Tensor) -> bool:
-        counts = torch.cat([mask.sum(0).flatten(), self.total.new_full((1,), mask.shape[0])])
-        self.pending = counts if self.pending is None else self.pending + counts
-        return True
 
     def remember(self, counts: Tensor) -> None:
         """Replace the oldest step's counts by those of a training step on all ranks, (G·n + 1,)."""

@@ -95,14 +95,6 @@ def test_records_hold_the_heads_and_change_nothing():
     assert all(not module.recorders for module in modules)
 
 
-def test_gradients_are_the_same_while_recording():
-    module, queries = build(15), sentences(16, [3, 1, 4])
-    plain = with_gradients(module, queries, None, run_packed(module, "decoder", 5))
-    with record_heads(module):
-        recorded = with_gradients(module, queries, None, run_packed(module, "decoder", 5))
-    torch.testing.assert_close(recorded, plain)
-
-
 def test_what_stands_in_front_of_the_output_reads_masked_heads():
     """An inhibition that chooses among units must not choose those of a head that is masked."""
     before, read = nn.Identity(), []

@@ -106,8 +106,8 @@ def run_layers(layers: nn.ModuleList, x: Tensor, memory: Tensor | None, layouts:
 def checkpoint_layers(model: nn.Module) -> None:
     """Keep no activations of layers in training, but compute them again in the backward pass (Chen et al. 2016).
 
-    Gradients and all statistics are the same to the last bit: what a method's module counts of a forward pass, it
-    counts `once_a_pass` (`headdiv.core.tracing`).
+    Gradients and all statistics are the same to the last bit: a method's module counts nothing of a repeated pass
+    (`headdiv.core.tracing.is_recomputing`).
     """
     for layer in model.modules():
         if isinstance(layer, Layer):
