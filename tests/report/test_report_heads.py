@@ -1,5 +1,7 @@
 """Figures and tables of heads, swaps and routers, from metrics written by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from reported import MIXED, headed, metrics, put, routed, swap, write_profile
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report import figures, groups, head_history, heads, moa
+from headdiv.companion.report.figure_kinds import FigureEntry
 from headdiv.companion.report.groups import KIND_LABELS
 from headdiv.companion.report.plotting import BLUE, ORANGE
 from headdiv.core.errors import DataError
@@ -201,8 +204,9 @@ def test_measures_are_means_over_pairs_and_modules_with_intervals_over_seeds():
 
 def test_runs_come_by_variant_in_the_order_asked_for():
     put(*(headed(*run) for run in (("own", 1), ("alphas", 2), ("alphas", 1), ("baseline", 1))))
-    assert list(groups.chosen("p", MHR, "F")) == ["baseline", "alphas", "own"]
-    found = groups.chosen("p", MHR, "F", ["alphas", "manual", "baseline"])
+    every = FigureEntry("F", draw=None, experiment=MHR)
+    assert list(groups.runs_of_figure("p", every)) == ["baseline", "alphas", "own"]
+    found = groups.runs_of_figure("p", replace(every, variants=("alphas", "manual", "baseline")))
     assert [(variant, [run.seed for run in runs]) for variant, runs in found.items()] == [
         ("alphas", [1, 2]),
         ("baseline", [1]),

@@ -39,6 +39,7 @@ from headdiv.companion.report.groups import (
     judged_with,
     labels_of,
     not_judged_yet,
+    runs_of_figure,
     task_shown,
     title,
 )
@@ -109,7 +110,7 @@ class Line(NamedTuple):
 @figure_kind("differences")
 def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = ()) -> Figure:
     """`draw_pairs` as a paper's file asks for it."""
-    groups = plotting.runs_of_figure(profile, figure)
+    groups = runs_of_figure(profile, figure)
     return draw_pairs(profile, figure.experiment, groups, figure.label, scores)
 
 

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed, plural, plurals, signed
-from headdiv.companion.report.groups import Groups
+from headdiv.companion.report.groups import Groups, runs_of_figure
 from headdiv.companion.report.looks import looks
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.plotting import (
@@ -21,7 +21,6 @@ from headdiv.companion.report.plotting import (
     add_legend,
     add_title,
     new_figure,
-    runs_of_figure,
     spread_around_zero,
 )
 from headdiv.companion.report.scale import data_title

@@ -12,6 +12,7 @@ from headdiv.companion.experiments.papers import Column, PaperTask, load_paper, 
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunIdentity, RunResult
+from headdiv.companion.report.figure_kinds import FigureEntry
 from headdiv.companion.report.formats import plural, plurals, seeds_named
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.tasks import TASKS
@@ -68,21 +69,20 @@ def more_rows(model: Groups, groups: Groups) -> list[str]:
     return [f"{what}: {', '.join(others)}."] if others else []
 
 
-def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] = (), needs: str = "") -> Groups:
-    """The stored runs that a figure shows, by variant, the variants in their order and the seeds in the profile's.
+def runs_of_figure(profile: str, figure: FigureEntry, needs: str = "") -> Groups:
+    """The stored runs that a figure shows: its variants in their order, of each the seeds in the profile's.
 
     Args:
         profile: name or path of a profile.
-        experiment: ``<paper>/<task>``.
-        figure: what errors call it ("Figure 6").
-        variants: those that the figure is about; none named: all.
+        figure: one that names no variants shows all.
         needs: an artifact that every run must have: "measures", "alphas".
 
     Raises:
         DataError: a run lacks what is needed.
     """
-    groups = by_variant(profile, experiment)
-    shown = {variant: groups[variant] for variant in variants or groups if variant in groups}
+    groups = by_variant(profile, figure.experiment)
+    variants = dict.fromkeys([*figure.against, *figure.variants]) if figure.variants else groups
+    shown = {variant: groups[variant] for variant in variants if variant in groups}
     lacking = [
         f"{variant} (seed {run.seed})"
         for variant, runs in shown.items()
@@ -91,8 +91,8 @@ def chosen(profile: str, experiment: str, figure: str, variants: Sequence[str] =
     ]
     if lacking:
         raise DataError(
-            f"{figure}: the stored results of {', '.join(lacking)} have no heads.{needs}; remove their metrics.json, "
-            f"and `{reproduce_command(profile)}` makes them anew"
+            f"{figure.label}: the stored results of {', '.join(lacking)} have no heads.{needs}; remove their "
+            f"metrics.json, and `{reproduce_command(profile)}` makes them anew"
         )
     return shown
 

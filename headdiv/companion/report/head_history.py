@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from headdiv.companion.experiments.run_result import Record, RunResult
 from headdiv.companion.report.curves import common_epochs, runs_shown
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
-from headdiv.companion.report.groups import KIND_LABELS, Groups, by_variant, chosen, kinds_of, labels_of, title
+from headdiv.companion.report.groups import KIND_LABELS, Groups, by_variant, kinds_of, labels_of, runs_of_figure, title
 from headdiv.companion.report.heads import measure_by_module
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.measures import MEASURES
@@ -28,8 +28,6 @@ from headdiv.companion.report.plotting import (
     whole_ticks,
 )
 from headdiv.core.errors import NotStoredError
-from headdiv.methods.registry import method_classes
-from headdiv.methods.rotation import SwappingMethod
 
 # ---- measures
 
@@ -142,16 +140,11 @@ def swaps_of(run: RunResult) -> list[SwapEvent]:
 
 @figure_kind("swaps")
 def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
-    """Which heads were swapped before which epoch: the first seed of every variant that moves heads.
+    """Which heads were swapped before which epoch: the first seed of every variant.
 
     A band for every layer of a variant, as high as it has heads; a line for every swap, those of an epoch side by side.
     """
-    moving = [
-        variant
-        for variant, runs in by_variant(profile, figure.experiment).items()
-        if any(issubclass(cls, SwappingMethod) for cls in method_classes(runs[0].config.method))
-    ]
-    groups = chosen(profile, figure.experiment, figure.label, moving, "measures")
+    groups = runs_of_figure(profile, figure, "measures")
     labels = labels_of(figure.experiment, groups)
     swaps = {variant: swaps_of(runs[0]) for variant, runs in groups.items()}
     heads = {  # by variant and module; a variant may have sizes of its own

@@ -16,7 +16,16 @@ from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed
-from headdiv.companion.report.groups import KIND_LABELS, Groups, by_module, kinds_of, labels_of, place_name, title
+from headdiv.companion.report.groups import (
+    KIND_LABELS,
+    Groups,
+    by_module,
+    kinds_of,
+    labels_of,
+    place_name,
+    runs_of_figure,
+    title,
+)
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.measures import MEASURES, measures_by_module
 from headdiv.companion.report.plotting import (
@@ -31,7 +40,6 @@ from headdiv.companion.report.plotting import (
     name_rows,
     new_figure,
     number_layers,
-    runs_of_figure,
     side_by_side,
     wrapped,
 )

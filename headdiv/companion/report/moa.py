@@ -11,7 +11,15 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
-from headdiv.companion.report.groups import KIND_LABELS, by_module, kinds_of, labels_of, place_name, title
+from headdiv.companion.report.groups import (
+    KIND_LABELS,
+    by_module,
+    kinds_of,
+    labels_of,
+    place_name,
+    runs_of_figure,
+    title,
+)
 from headdiv.companion.report.plotting import (
     BLUE,
     MEDIUM,
@@ -19,7 +27,6 @@ from headdiv.companion.report.plotting import (
     add_colour_bar,
     add_title,
     new_figure,
-    runs_of_figure,
 )
 from headdiv.plots import draw_map
 

@@ -18,8 +18,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from headdiv.companion.analysis.statistics import Interval
-from headdiv.companion.report.figure_kinds import FigureEntry
-from headdiv.companion.report.groups import Groups, chosen
 from headdiv.companion.report.verdicts import AS_GOOD, BETTER, NOT_JUDGED, NOT_YET, UNDECIDED, WORSE
 
 SMALL, MEDIUM, LARGE = 8, 9, 10  # points; MEDIUM is the style's
@@ -44,12 +42,6 @@ STYLE = {  # of every figure, on paper and in files
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-
-
-def runs_of_figure(profile: str, figure: FigureEntry, needs: str = "") -> Groups:
-    """The stored runs that a figure shows, by variant; ``needs`` and errors as of `chosen`."""
-    variants = dict.fromkeys([*figure.against, *figure.variants]) if figure.variants else {}
-    return chosen(profile, figure.experiment, figure.label, list(variants), needs)
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Figure, Any]:
