@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from headdiv.companion.models.batching import IGNORED
 from headdiv.companion.models.sizes import LMConfig
-from headdiv.companion.models.transformer import ModuleFactory, make_layers, run_layers, step_layers
+from headdiv.companion.models.transformer import make_layers, run_layers, step_layers
 from headdiv.core.precision import autocast
+from headdiv.methods.base import Method
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import AttentionLayout, PackedRows, attention_mask, pack
@@ -104,16 +105,16 @@ class WindowModel(nn.Module):
         config: the sizes.
         entries: rows of the embedding.
         context: tokens of the longest window.
-        parts: makes what methods may replace.
+        method: makes attention modules, and what a layer's output goes through.
         stack: "decoder" or "encoder": the kind of its attention for methods, and the name of its layers.
     """
 
-    def __init__(self, config: LMConfig, entries: int, context: int, parts: ModuleFactory, stack: Kind) -> None:
+    def __init__(self, config: LMConfig, entries: int, context: int, method: Method, stack: Kind) -> None:
         super().__init__()
         self.embedding = nn.Embedding(entries, config.d_model)
         self.positions = nn.Embedding(context, config.d_model)
         self.stack = stack
-        self.add_module(stack, make_layers(config, parts, [stack], config.layers))
+        self.add_module(stack, make_layers(config, method, [stack], config.layers))
         self.dropout = Dropout(config.dropout)
 
     @property
@@ -134,8 +135,8 @@ class WindowModel(nn.Module):
 class LanguageModel(WindowModel):
     """Decoder-only; inputs and outputs share one vocabulary."""
 
-    def __init__(self, config: LMConfig, vocabulary: int, context: int, parts: ModuleFactory) -> None:
-        super().__init__(config, vocabulary, context, parts, "decoder")
+    def __init__(self, config: LMConfig, vocabulary: int, context: int, method: Method) -> None:
+        super().__init__(config, vocabulary, context, method, "decoder")
 
     @property
     def output_weight(self) -> Tensor:
@@ -164,8 +165,8 @@ class MaskedModel(WindowModel):
     other V rows, so that the mask token is never predicted.
     """
 
-    def __init__(self, config: LMConfig, vocabulary: int, context: int, parts: ModuleFactory) -> None:
-        super().__init__(config, vocabulary + 1, context, parts, "encoder")
+    def __init__(self, config: LMConfig, vocabulary: int, context: int, method: Method) -> None:
+        super().__init__(config, vocabulary + 1, context, method, "encoder")
 
     @property
     def output_weight(self) -> Tensor:

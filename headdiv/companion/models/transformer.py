@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import zlib
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -21,29 +20,12 @@ from headdiv.companion.models.batching import Batch
 from headdiv.companion.models.sizes import ModelConfig
 from headdiv.core.errors import ConfigError
 from headdiv.core.precision import autocast
+from headdiv.methods.base import Method
 from headdiv.nn.caches import BeamState, Cache, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear
 from headdiv.nn.packing import MAX_POSITIONS, AttentionLayout
 from headdiv.nn.sizes import AttentionSpec, BlockSpec, Kind, Sizes
-
-
-class ModuleFactory(Protocol):
-    """Makes the parts of a model that methods may replace: see `headdiv.methods.base.Method`."""
-
-    def attention(self, spec: AttentionSpec) -> nn.Module:
-        """An attention module."""
-
-    def block_output(self, spec: BlockSpec) -> nn.Module:
-        """What a layer's output goes through: (rows, D) -> (rows, D)."""
-
-
-@runtime_checkable
-class FillsItself(Protocol):
-    """A module that draws its own parameters and buffers; its submodules are drawn like any other."""
-
-    def initialise(self, generator: torch.Generator) -> None:
-        """Fill them from ``generator`` alone."""
 
 
 class FeedForward(nn.Sequential):
@@ -62,16 +44,16 @@ class Layer(nn.Module):
 
     recompute = False  # whether its activations are computed again in the backward pass: see `checkpoint_layers`
 
-    def __init__(self, config: Sizes, parts: ModuleFactory, kinds: list[Kind], layer: int) -> None:
+    def __init__(self, config: Sizes, method: Method, kinds: list[Kind], layer: int) -> None:
         super().__init__()
         specs = [AttentionSpec(kind, layer, config.d_model, config.heads, config.attention_bias) for kind in kinds]
-        self.attention = nn.ModuleDict({spec.kind: parts.attention(spec) for spec in specs})
+        self.attention = nn.ModuleDict({spec.kind: method.attention(spec) for spec in specs})
         for attention in self.attention.values():
-            attention.method = parts
+            attention.method = method
         self.attention_norm = nn.ModuleDict({kind: nn.LayerNorm(config.d_model) for kind in kinds})
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
-        self.block_output = parts.block_output(BlockSpec(kinds[0], layer, config.d_model))
+        self.block_output = method.block_output(BlockSpec(kinds[0], layer, config.d_model))
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, memory: Tensor | None, layouts: dict[Kind, AttentionLayout]) -> Tensor:
@@ -88,9 +70,9 @@ class Layer(nn.Module):
         return self.block_output(self.feed_forward_norm(x + self.feed_forward(x)))
 
 
-def make_layers(config: Sizes, parts: ModuleFactory, kinds: list[Kind], number: int) -> nn.ModuleList:
+def make_layers(config: Sizes, method: Method, kinds: list[Kind], number: int) -> nn.ModuleList:
     """A stack of layers with attention of these kinds."""
-    return nn.ModuleList(Layer(config, parts, kinds, layer) for layer in range(number))
+    return nn.ModuleList(Layer(config, method, kinds, layer) for layer in range(number))
 
 
 def run_layers(layers: nn.ModuleList, x: Tensor, memory: Tensor | None, layouts: dict[Kind, AttentionLayout]) -> Tensor:
@@ -122,13 +104,13 @@ def step_layers(layers: nn.ModuleList, x: Tensor, state: State) -> Tensor:
 
 
 class Transformer(nn.Module):
-    """Encoder–decoder; attention modules come from ``parts``, one call per module.
+    """Encoder–decoder; attention modules come from ``method``, one call per module.
 
     Args:
         config: the sizes.
         source_words: words that the encoder can read.
         target_words: words that the decoder can read.
-        parts: makes what methods may replace.
+        method: makes attention modules, and what a layer's output goes through.
         outputs: scores for each row of the decoder; by default one for each target word.
     """
 
@@ -137,7 +119,7 @@ class Transformer(nn.Module):
         config: ModelConfig,
         source_words: int,
         target_words: int,
-        parts: ModuleFactory,
+        method: Method,
         outputs: int | None = None,
     ) -> None:
         super().__init__()
@@ -149,8 +131,8 @@ class Transformer(nn.Module):
                 what = f"found {source_words:,} source and {target_words:,} target words"
                 raise ConfigError(f"model.tied: {what}; expected one vocabulary of both sides")
             self.source_embedding.weight = self.target_embedding.weight
-        self.encoder = make_layers(config, parts, ["encoder"], config.encoder_layers)
-        self.decoder = make_layers(config, parts, ["decoder", "cross"], config.decoder_layers)
+        self.encoder = make_layers(config, method, ["encoder"], config.encoder_layers)
+        self.decoder = make_layers(config, method, ["decoder", "cross"], config.decoder_layers)
         self.output_embedding = nn.Linear(D, outputs or target_words, bias=False)
         if config.tied_output or config.tied:
             self.output_embedding.weight = self.target_embedding.weight
@@ -222,7 +204,7 @@ def initialise(model: nn.Module, seed: int) -> None:
     for name, module in model.named_modules():
         # Seed and name go into 32 bits together: torch's generator on the CPU ignores the upper ones.
         generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {name}".encode()))
-        if isinstance(module, FillsItself):
+        if hasattr(module, "initialise"):
             module.initialise(generator)
         elif isinstance(module, nn.Linear) and id(module.weight) not in embedded:
             nn.init.xavier_uniform_(module.weight, generator=generator)

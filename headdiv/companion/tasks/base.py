@@ -30,10 +30,10 @@ from headdiv.analysis.similarity import Observed
 from headdiv.companion import tasks
 from headdiv.companion.data import cache
 from headdiv.companion.data.data_config import DataConfig
-from headdiv.companion.models.transformer import ModuleFactory
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import distributed
 from headdiv.core.settings import Place, Settings, Source
+from headdiv.methods.base import Method
 from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import Sizes
 from headdiv.training.batch_streams import BatchStream
@@ -191,7 +191,7 @@ class Task(ABC):
         return vocabulary_of(self.load(config))
 
     @abstractmethod
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> nn.Module:
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], method: Method) -> nn.Module:
         """The model, not yet initialised."""
 
     # ---- training

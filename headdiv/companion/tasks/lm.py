@@ -30,13 +30,13 @@ from headdiv.companion.models.language_model import (
 )
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.sizes import LMConfig
-from headdiv.companion.models.transformer import ModuleFactory
 from headdiv.companion.tasks.base import TRAINING_LOSS, MainScore, Panel, Run, Score, Task, held_out_loss, score
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.text_batch_stream import TextBatchStream
 from headdiv.core import distributed
 from headdiv.core.errors import DataError
 from headdiv.core.settings import Place, Settings, Source, config_error, nearest
+from headdiv.methods.base import Method
 from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Losses
 
@@ -123,9 +123,9 @@ class StreamTask(Task):
         """Entries of the encoding; the configuration says how many, so that no data is needed."""
         return (config.vocabulary_size,)
 
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> nn.Module:
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], method: Method) -> nn.Module:
         (entries,) = vocabulary
-        return self.Network(config.model, entries, config.data.context, parts)
+        return self.Network(config.model, entries, config.data.context, method)
 
     @abstractmethod
     def stream(self, corpus: Any, config: RunConfig) -> Mixture | MaskedStream:

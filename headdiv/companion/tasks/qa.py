@@ -27,7 +27,7 @@ from headdiv.companion.data.readers.squad import Question
 from headdiv.companion.data.tokenization.spans import tokenise_with_offsets
 from headdiv.companion.models.batching import UNKNOWN, Batch, Pairs, batch_numbers
 from headdiv.companion.models.sizes import ModelConfig
-from headdiv.companion.models.transformer import ModuleFactory, Transformer
+from headdiv.companion.models.transformer import Transformer
 from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel, Run, Score
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import PairTask
@@ -35,6 +35,7 @@ from headdiv.companion.tasks.squad_scores import squad_scores
 from headdiv.core import progress
 from headdiv.core.errors import DataError
 from headdiv.core.settings import Settings
+from headdiv.methods.base import Method
 from headdiv.nn.packing import MASKED, pad_rows
 from headdiv.training.learner import Losses
 
@@ -100,9 +101,9 @@ class QuestionAnswering(PairTask):
     def load(self, config: QAData) -> QACorpus:
         return load_qa(config)
 
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> Transformer:
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], method: Method) -> Transformer:
         (words,) = vocabulary
-        return Transformer(config.model, words, words, parts, outputs=2)
+        return Transformer(config.model, words, words, method, outputs=2)
 
     def pack(self, split: QASplit, numbers: Sequence[int]) -> Batch:
         return make_qa_batch(split, numbers)

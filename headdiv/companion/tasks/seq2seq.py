@@ -19,7 +19,7 @@ from headdiv.companion.models.batching import BEGIN, END, UNKNOWN, UNKNOWN_WORD,
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.sizes import DecodeConfig, ModelConfig
-from headdiv.companion.models.transformer import ModuleFactory, Transformer
+from headdiv.companion.models.transformer import Transformer
 from headdiv.companion.provenance import provenance
 from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Panel, Run, Task
 from headdiv.companion.tasks.run_config import RunConfig
@@ -27,6 +27,7 @@ from headdiv.companion.tasks.text_batch_stream import PlannedBatchStream
 from headdiv.companion.tasks.train_config import examples_of
 from headdiv.core import distributed, manifest
 from headdiv.core.files import read_json, short_hash, write_json
+from headdiv.methods.base import Method
 from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Losses
 
@@ -104,8 +105,8 @@ class Seq2Seq(PairTask):
     evaluation_tokens = 4000
     limits: ClassVar[dict[str, str]] = {}  # by side: the key of the data that says how many words are read
 
-    def build(self, config: RunConfig, vocabulary: tuple[int, ...], parts: ModuleFactory) -> Transformer:
-        return Transformer(config.model, *vocabulary, parts)
+    def build(self, config: RunConfig, vocabulary: tuple[int, ...], method: Method) -> Transformer:
+        return Transformer(config.model, *vocabulary, method)
 
     def pack(self, split: Any, numbers: Sequence[int]) -> Batch:
         return make_batch(split.pairs, numbers)
