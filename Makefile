@@ -70,7 +70,7 @@ lock: ## pin every dependency anew, for pip and conda (TORCH=x.y.z moves torch t
 	@$(BASE_PYTHON) -c 'import sys; sys.exit(0 if sys.version_info[:2] == (3, 11) else "make lock needs Python 3.11, the oldest that the pins must fit, and $(PYTHON) is %d.%d: make lock PYTHON=python3.11" % sys.version_info[:2])'
 	set -eu; fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
 	$(BASE_PYTHON) -m venv "$$fresh/venv"; pip="$$fresh/venv/bin/python -m pip --disable-pip-version-check"; \
-	$(BASE_PYTHON) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); print(*p["build-system"]["requires"], *p["project"]["dependencies"], *sum(p["project"]["optional-dependencies"].values(), []), sep="\n")' > "$$fresh/wanted"; \
+	$(BASE_PYTHON) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb")); print(*p["build-system"]["requires"], *p["project"]["dependencies"], *sum((wanted for extra, wanted in p["project"]["optional-dependencies"].items() if extra != "tensorboard"), []), sep="\n")' > "$$fresh/wanted"; \
 	$$pip install --quiet torch==$(TORCH); \
 	$$pip install --quiet -r "$$fresh/wanted" $(LOCK_ALSO); \
 	$$pip freeze --all > "$$fresh/frozen"; \

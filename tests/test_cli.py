@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from conftest import EXPERIMENT
@@ -125,8 +126,29 @@ def test_a_bug_shows_where_it_is_and_an_interruption_is_said_in_a_word(project, 
 # ---- what is printed when all is well
 
 
-def test_train_records_metrics_where_tables_find_them(project, headdiv_says):
-    status, out, err = headdiv_says(*TRAIN)
+class Writer:
+    """What `torch.utils.tensorboard.SummaryWriter` is asked for."""
+
+    def __init__(self, folder):
+        self.path = f"{folder}.txt"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def add_scalar(self, name, value, step):
+        with open(self.path, "a") as file:
+            print(name, value, step, file=file)
+
+    def flush(self):
+        pass
+
+
+def test_train_records_metrics_where_tables_find_them(project, headdiv_says, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", SimpleNamespace(SummaryWriter=Writer))
+    status, out, err = headdiv_says(*TRAIN, "--tensorboard", tmp_path / "log")
     assert (status, err) == (0, "")
     path = project.home / "results" / "tiny" / EXPERIMENT / "baseline" / "seed1" / "metrics.json"
     lines = out.splitlines()
@@ -135,6 +157,9 @@ def test_train_records_metrics_where_tables_find_them(project, headdiv_says):
     assert any(line.startswith("Training loss  ") for line in lines)  # labels, not keys
     metrics = read_json(path)
     assert metrics["hash"] == run_folder(project.config()).name
+    logged = [line.split() for line in (tmp_path / "log.txt").read_text().splitlines()]
+    losses = [(float(value), int(step)) for name, value, step in logged if name == "validation_nll"]
+    assert losses == [(point["validation_nll"], point["steps"]) for point in metrics["curve"]]
     status, again, err = headdiv_says(*TRAIN)
     assert f"already trained, in {run_folder(project.config())}" in again.splitlines()[0]
     assert read_json(path) == metrics

@@ -23,6 +23,7 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 ADVICE = "run `make lock` (a new dependency also needs its line in environment.yml)"
 
 EXTRAS = PROJECT["project"]["optional-dependencies"]
+EXTRAS.pop("tensorboard")  # which `make venv` leaves to those who want its log
 
 DIRECT = {
     canonicalize_name(requirement.name): requirement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -18,6 +19,7 @@ from headdiv.core.errors import HeaddivError
 NEEDED = {  # what brings along a package that is not there
     "accelerate": "headdiv[hf]",
     "transformers": "headdiv[hf]",
+    "tensorboard": "headdiv[tensorboard]",
 }
 
 PATH = click.Path(path_type=Path)
@@ -51,19 +53,26 @@ def _cell(value: Any) -> str:
 
 
 @cli.command()
-@click.argument("folder", required=False, type=PATH)
-@click.option("--data", nargs=2, type=PATH, metavar="SOURCE TARGET", help="Write a profile for these pairs, too.")
-def init(folder: Path | None, data: tuple[Path, Path] | None) -> None:
-    """Write profiles, notebooks and the workflow into FOLDER, or into the project's folder or this one.
+@click.argument("names", nargs=-1, required=True, type=PATH, metavar="[FILES]... [FOLDER]")
+@click.option("--data", is_flag=True, help="Write a profile for the pairs of sentences in FILES, too.")
+@click.option("--languages", nargs=2, metavar="SOURCE TARGET", help="Of FILES, where their names do not say.")
+def init(names: tuple[Path, ...], data: bool, languages: tuple[str, str] | None) -> None:
+    """Write profiles, notebooks and the workflow into FOLDER.
 
-    Your own pairs, a sentence a line: `headdiv init --data train.en train.fr`. Validation and test are taken from them.
+    Your own pairs: `headdiv init --data train.en train.fr FOLDER`, or one table of two columns, pairs.en-fr.tsv. They
+    are split, unless FILES of validation and test follow. A FOLDER that is not there yet has a name without an ending;
+    where it is left out, it is the project's folder, or this one.
     """
     from headdiv.companion import paths
     from headdiv.companion.data.own_pairs import write_profile
     from headdiv.companion.project import next_steps, write_project
 
-    folder = folder or paths.home()
-    profile = write_profile(folder, *data) if data else None
+    *files, folder = names
+    if data and folder.suffix and not folder.is_dir():
+        files, folder = list(names), paths.home()
+    if files and not data:
+        raise click.UsageError(f"found {len(names)} names, expected one FOLDER; --data takes files")
+    profile = write_profile(folder, files, languages) if data else None
     written = write_project(folder)
     click.echo(f"{folder}: {len(written)} files written; what was there has stayed as it is")
     if profile:
@@ -116,7 +125,8 @@ def params(experiment: str, profile: str) -> None:
 @SEED
 @PROFILE
 @click.option("--no-scores", is_flag=True, help="Train alone, and leave evaluation to the run's notebook.")
-def train(experiment: str, variant: str, seed: int, profile: str, no_scores: bool) -> None:
+@click.option("--tensorboard", type=PATH, metavar="FOLDER", help="Write each epoch's numbers there for TensorBoard.")
+def train(experiment: str, variant: str, seed: int, profile: str, no_scores: bool, tensorboard: Path | None) -> None:
     """Train and evaluate one run and record its metrics.
 
     Under torchrun all ranks train together and the first one evaluates:
@@ -129,7 +139,8 @@ def train(experiment: str, variant: str, seed: int, profile: str, no_scores: boo
     config = run_config(profile, experiment, variant, seed)
     if running.is_trained(config) and distributed.is_first():
         click.echo(f"{config.label}: already trained, in {running.run_folder(config)}")
-    run = running.train(config)
+    with running.tensorboard_log(tensorboard) if tensorboard else contextlib.nullcontext() as log:
+        run = running.train(config, log=log)
     if no_scores or not distributed.is_first():
         return
     metrics = evaluation.evaluate(run)

@@ -9,7 +9,7 @@ import glob
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,20 +111,23 @@ def _paths(listed: str | list[str], key: str) -> list[Path]:
     return files
 
 
-def _keep_training_text_apart(located: Mapping[str, Files]) -> None:
-    """Raise a DataError where a training file is another split's too, by the same name or as a copy.
+def refuse_shared(splits: Mapping[str, Iterable[Path]]) -> None:
+    """Raise a DataError where a file of one split is another's too, by the same name or as a copy."""
+    files: dict[str, tuple[str, Path]] = {}
+    for split, path in ((split, path) for split, listed in splits.items() for path in listed):
+        other, same = files.setdefault(fingerprint(path), (split, path))
+        if other != split:
+            raise DataError(f"{same} is both {other} and {split}" + (f" (as {path})" if path != same else ""))
 
-    Validation may be the test set, and an archive holds all splits.
-    """
+
+def _keep_training_text_apart(located: dict[str, Files]) -> None:
+    """Validation may be the test set, but neither training text; an archive holds all splits."""
     texts = {
-        split: {fingerprint(path): path for role, listed in files.items() if role != "archive" for path in listed}
+        split: [path for role, listed in files.items() if role != "archive" for path in listed]
         for split, files in located.items()
     }
-    train = texts.pop("train")
-    for split, files in texts.items():
-        for key, path in files.items():
-            if same := train.get(key):
-                raise DataError(f"{same} is both train and {split}" + (f" (as {path})" if path != same else ""))
+    for split in texts:
+        refuse_shared({"train": texts["train"], split: texts[split]})
 
 
 def tokenizer_file(config: DataConfig) -> Path | None:

@@ -14,6 +14,7 @@ import pooch
 import pydantic
 
 from headdiv.core.errors import DataError
+from headdiv.core.files import checksum, write_text
 from headdiv.core.settings import Settings, Source, check, nearest
 
 REGISTRY = Path(__file__).with_name("sets.yaml")
@@ -25,7 +26,11 @@ pooch.get_logger().setLevel("WARNING")
 
 
 class RemoteFile(Settings):
-    """A file's address and what checksum is published of it, if any; of two the sha256 is checked."""
+    """A file's address and what checksum is published of it; of two the sha256 is checked.
+
+    Where none is published, that of the first download is kept beside the file, as ``<file>.sha256``, and holds for
+    every later one.
+    """
 
     url: str = pydantic.Field(pattern=r"^https?://\S+$")
     sha256: str | None = pydantic.Field(None, pattern=r"^[0-9a-f]{64}$")
@@ -86,7 +91,8 @@ def fetch(name: str, folder: Path | str) -> Path:
     """Bring every file of a data set into ``<folder>/<name>``, each with its right checksum; returns that folder.
 
     A file that is there and right is left alone; one that is there and wrong is fetched again. Files are taken from
-    ``$HEADDIV_MIRROR/<name>/`` where they are there, else from their public address. Nothing is unpacked.
+    ``$HEADDIV_MIRROR/<name>/`` where they are there, else from their public address. Nothing is unpacked. Of a file
+    without a published checksum the first one fetched, or found in place, is right from then on.
 
     Raises:
         DataError: the set is unknown, HEADDIV_MIRROR names no folder, or a file cannot be fetched or has another
@@ -103,7 +109,10 @@ def fetch(name: str, folder: Path | str) -> Path:
 
 def _fetch_file(remote: RemoteFile, target: Path) -> None:
     file, name = target.name, target.parent.name
+    pin = target.with_name(f"{file}.sha256")
     expected = remote.sha256 or (remote.md5 and f"md5:{remote.md5}")
+    if expected is None and pin.is_file():
+        expected = pin.read_text(encoding="utf-8").split()[0]
     copy = _mirrored(name, file)
 
     def download(url: str, output: str, store: pooch.Pooch) -> None:
@@ -119,10 +128,13 @@ def _fetch_file(remote: RemoteFile, target: Path) -> None:
     try:
         pooch.create(target.parent, "", retry_if_failed=retries, **known).fetch(file, downloader=download)
     except (ValueError, OSError, EOFError, zlib.error) as error:
+        held = f"; {pin} keeps the checksum of the first download" if pin.is_file() else ""
         raise DataError(
             f"{file}: could not be fetched from {copy or remote.url} ({error}); try again later, or set {MIRROR} to a "
-            f"folder that holds {name}/{file}"
+            f"folder that holds {name}/{file}{held}"
         ) from None
+    if expected is None:
+        write_text(pin, f"{checksum(target)}  {file}\n")  # as sha256sum writes and checks it
 
 
 def _mirrored(name: str, file: str) -> Path | None:

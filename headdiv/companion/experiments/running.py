@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Any
 import torch
 from filelock import FileLock
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
 
 from headdiv.analysis.similarity import averages, compare_heads
 from headdiv.companion import paths, runtime
@@ -48,12 +51,26 @@ def build_model(
     ``vocabulary``: sizes, as `Task.vocabulary` gives them. The device "meta" allocates and draws nothing.
     """
     method = make_method(config.method)
-    with torch.device("meta" if str(device) == "meta" else "cpu"):
-        model = TASKS[config.kind].build(config, vocabulary, method)
     if str(device) == "meta":
-        return model, method
+        with torch.device("meta"), _Undrawn():
+            return TASKS[config.kind].build(config, vocabulary, method), method
+    with torch.device("cpu"):
+        model = TASKS[config.kind].build(config, vocabulary, method)
     initialise(model, config.seed)
     return model.to(device), method
+
+
+class _Undrawn(TorchFunctionMode):
+    """Leaves out what fills tensors: nothing is filled on the meta device, and torch imports its compiler for it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        if func in (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_):
+            return given["tensor"] if "tensor" in given else args[0]
+        if func in (torch.eye, torch.arange):
+            sizes = (args[0], args[0]) if func is torch.eye else (len(range(*args)),)
+            return torch.empty(sizes, dtype=given.get("dtype"))
+        return func(*args, **given)
 
 
 def choose_device() -> torch.device:
@@ -321,3 +338,22 @@ def task_loss(config: RunConfig, model: nn.Module) -> Loss:
     """The loss of a run's task in the form that a trainer calls."""
     task, smoothing = TASKS[config.kind], config.train.label_smoothing
     return lambda forward, batch: task.loss(forward, model.output_weight, batch, smoothing)
+
+
+@contextlib.contextmanager
+def tensorboard_log(folder: Path) -> Iterator[Log]:
+    """Write the numbers of each epoch to ``folder``, over the steps done; `tensorboard --logdir` shows them.
+
+    Raises:
+        ModuleNotFoundError: tensorboard is not installed.
+    """
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder)) as writer:
+
+        def log(numbers: Mapping[str, float], step: int) -> None:
+            for name, value in numbers.items():
+                writer.add_scalar(name, value, step)
+            writer.flush()
+
+        yield log
