@@ -167,7 +167,6 @@ def test_names_of_prepared_corpora_stay():
     [
         (lambda entry: entry.update(colour="red"), "toy.colour", "unknown key"),
         (lambda entry: entry["files"]["a.gz"].update(url="ftp://x"), "toy.files.a.gz.url", "pattern"),
-        (lambda entry: entry["splits"]["train"]["files"].update(de="b"), "toy.splits.train", "not among the files"),
     ],
 )
 def test_a_wrong_entry_is_refused_by_file_line_and_key(tmp_path, change, where, what):

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from faulty import exactly, put_pairs
+from faulty import put_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import untrained
@@ -87,11 +87,6 @@ def test_words_without_loss_are_the_text_again(line):
     assert detokenize(words, "en", tokenizer="lossless") == line
     encoding = subwords.train([words, words], 3)
     assert subwords.join(encoding.encode(words)) == words
-
-
-def test_a_language_that_spacy_does_not_know_is_named():
-    with exactly("spaCy has no rules for the language 'xyz', expected a code such as 'en'"):
-        tokenize("a", "xyz", tokenizer="spacy")
 
 
 def test_a_corpus_of_spacys_words_is_scored_in_them(project):

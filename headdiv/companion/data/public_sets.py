@@ -63,14 +63,6 @@ class DataSet(Settings):
     files: dict[str, RemoteFile]
     splits: dict[str, SplitEntry]
 
-    @pydantic.model_validator(mode="after")
-    def _files_of_splits_are_listed(self) -> DataSet:
-        for split, entry in self.splits.items():
-            for file in entry.files.values():
-                if file not in self.files:
-                    raise ValueError(f"splits.{split}: names {file}, which is not among the files")
-        return self
-
 
 class _Registry(pydantic.RootModel[dict[str, DataSet]]):
     """The whole file."""

@@ -18,7 +18,6 @@ from torch.utils.checkpoint import checkpoint
 
 from headdiv.companion.models.batching import Batch
 from headdiv.companion.models.sizes import ModelConfig
-from headdiv.core.errors import ConfigError
 from headdiv.core.precision import autocast
 from headdiv.methods.base import Method
 from headdiv.nn.caches import BeamState, Cache, State
@@ -127,9 +126,6 @@ class Transformer(nn.Module):
         self.source_embedding = nn.Embedding(source_words, D)
         self.target_embedding = nn.Embedding(target_words, D)
         if config.tied:
-            if source_words != target_words:
-                what = f"found {source_words:,} source and {target_words:,} target words"
-                raise ConfigError(f"model.tied: {what}; expected one vocabulary of both sides")
             self.source_embedding.weight = self.target_embedding.weight
         self.encoder = make_layers(config, method, ["encoder"], config.encoder_layers)
         self.decoder = make_layers(config, method, ["decoder", "cross"], config.decoder_layers)

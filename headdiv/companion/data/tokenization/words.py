@@ -9,8 +9,6 @@ from typing import Any
 import joblib
 import regex
 
-from headdiv.core.errors import DataError
-
 PARALLEL = 20_000  # lines from which on starting processes pays
 SPACE = "▁"  # stands for a space before a word, as in SentencePiece
 _WORD = regex.compile(rf"{SPACE}?(?:\w+|[^\w{SPACE}])|{SPACE}")
@@ -27,10 +25,7 @@ def _moses(language: str) -> tuple[Any, Any]:
 def _spacy(language: str) -> Any:
     import spacy  # here, since it takes seconds
 
-    try:
-        return spacy.blank(language).tokenizer
-    except ImportError:  # so it calls a language that it does not know
-        raise DataError(f"spaCy has no rules for the language {language!r}, expected a code such as 'en'") from None
+    return spacy.blank(language).tokenizer
 
 
 def tokenize(
@@ -53,10 +48,7 @@ def tokenize(
         split_dashes: Moses: split words at dashes: ``a-b`` -> ``a @-@ b``.
         fold_late: Moses: fold case after the rules, not before. They depend on case: ``It sat. Then`` is split before
             the full stop, ``it sat. then`` is not.
-        tokenizer: "moses", "spacy" or "lossless".
-
-    Raises:
-        DataError: spaCy does not know the language. (Moses rules then are those of English.)
+        tokenizer: "moses" (of a language that it has no rules for, those of English), "spacy" or "lossless".
     """
     if tokenizer == "spacy":
         spacy_words = [word.text for word in _spacy(language)(line.strip())]
