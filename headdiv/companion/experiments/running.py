@@ -67,9 +67,8 @@ class _Undrawn(TorchFunctionMode):
         given = kwargs or {}
         if func in (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_):
             return given["tensor"] if "tensor" in given else args[0]
-        if func in (torch.eye, torch.arange):
-            sizes = (args[0], args[0]) if func is torch.eye else (len(range(*args)),)
-            return torch.empty(sizes, dtype=given.get("dtype"))
+        if func is torch.eye:
+            return torch.empty(args[0], args[0])
         return func(*args, **given)
 
 
