@@ -1,6 +1,7 @@
 """What a configuration may hold, task by task, and the hash that names a run."""
 
 import pytest
+from faulty import exactly
 
 import headdiv.companion.tasks.run_config as module
 from headdiv.companion.models.sizes import DecodeConfig, LMConfig, ModelConfig
@@ -9,6 +10,7 @@ from headdiv.companion.tasks.run_config import RunConfig, difference
 from headdiv.companion.tasks.summarisation import SummarisationData
 from headdiv.companion.tasks.translation import TranslationData
 from headdiv.core.errors import ConfigError
+from headdiv.core.settings import check
 
 OWN = {split: {"en": f"{split}.en", "de": f"{split}.de"} for split in ("train", "valid", "test")}
 
@@ -78,6 +80,11 @@ def test_what_a_task_adds_to_its_data_is_written_out():
     assert settings["data"]["files"] == OWN
     assert settings["model"]["layers"] == 24
     assert settings["decode"] == {"max_answer_words": 3}
+
+
+def test_a_choice_of_moses_rules_beside_another_tokenizer_is_named():
+    with exactly("data.split_dashes: it is a choice of Moses rules, and the tokenizer is 'spacy'", ConfigError):
+        check(TranslationData, {"name": "a", "tokenizer": "spacy", "split_dashes": False}, ("data",))
 
 
 # ---- optimisers, and options that came later

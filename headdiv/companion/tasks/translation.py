@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
 from headdiv.companion.data import cache
@@ -91,6 +91,12 @@ class TranslationData(WordsConfig):
     def selects(self) -> bool:
         """Whether training pairs are left out, or taken for validation."""
         return self.cleans or self.valid_every is not None
+
+    @model_validator(mode="after")
+    def _dashes_are_of_moses_rules(self) -> TranslationData:
+        if self.tokenizer != "moses" and not self.split_dashes:
+            raise ValueError(f"split_dashes: it is a choice of Moses rules, and the tokenizer is {self.tokenizer!r}")
+        return self
 
 
 class Translation(Seq2Seq):
