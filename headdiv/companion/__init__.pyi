@@ -22,7 +22,6 @@ from .report.run_views import show_architecture as show_architecture
 from .report.run_views import show_data as show_data
 from .report.run_views import show_heads as show_heads
 from .report.run_views import show_lengths as show_lengths
-from .report.run_views import show_method as show_method
 from .report.run_views import show_training as show_training
 from .report.show import show_diagram as show_diagram
 from .report.show import show_examples as show_examples
