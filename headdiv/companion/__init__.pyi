@@ -15,9 +15,6 @@ from .report.compare import draw_comparison as draw_comparison
 from .report.explorer import explore as explore
 from .report.figures import add_figure as add_figure
 from .report.gap import draw_gaps as draw_gaps
-from .report.illustrations import deacon_geometry as deacon_geometry
-from .report.illustrations import gha_convergence as gha_convergence
-from .report.illustrations import inhibition_readings as inhibition_readings
 from .report.run_views import show_architecture as show_architecture
 from .report.run_views import show_data as show_data
 from .report.run_views import show_heads as show_heads

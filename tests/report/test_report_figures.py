@@ -2,10 +2,8 @@
 
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
-import torch
 from reported import (
     EXPERIMENTS,
     HEADED,
@@ -24,7 +22,7 @@ from reported import (
 
 from headdiv import companion
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.report import figures, illustrations
+from headdiv.companion.report import figures
 from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.groups import by_variant, title
 from headdiv.companion.report.looks import OF_METHODS, looks, looks_of
@@ -32,7 +30,6 @@ from headdiv.companion.report.plotting import BLUE, GREY, ORANGE
 from headdiv.companion.report.verdicts import NOT_JUDGED
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods import METHODS
-from headdiv.methods.kwta import boost, keep_probabilities
 
 ROOT = Path(__file__).parents[2]
 COMPARED = (
@@ -262,33 +259,6 @@ def test_without_the_baseline_every_row_has_absolute_values():
 def test_figure_6_leaves_out_the_diagonal(recorded):
     colours = figures.draw("deacon_figure6", "p").axes[0].images[0].get_array()
     assert np.ma.count_masked(colours) == 2
-
-
-# ---- illustrations
-
-
-def test_the_inner_loop_converges_and_every_illustration_can_be_drawn():
-    convergence = illustrations.gha_convergence(k=4, m=3)
-    assert convergence.axes[0].lines[0].get_ydata()[-1] == pytest.approx(1, abs=1e-6)
-    for figure in (convergence, illustrations.deacon_geometry()):
-        figure.canvas.draw()
-
-
-def test_the_interpretations_of_smart_inhibition_are_those_of_the_method():
-    figure = illustrations.inhibition_readings(s=0.5, units=11)
-    keeps, boosts = figure.axes
-    drawn = {line.get_label(): line for line in keeps.lines if not line.get_label().startswith("_")}
-    for name in ("inhibition", "inverted", "printed"):
-        (line,) = (line for label, line in drawn.items() if label.startswith(name))
-        shares = np.array(line.get_xdata())
-        counts = np.round(shares * 10_000).astype(int)
-        assert np.allclose(line.get_ydata(), keep_probabilities(torch.tensor(counts), 0.5, name))
-    for line in boosts.lines:
-        if line.get_label().startswith("s ="):
-            k = round(float(line.get_label().split("= ")[1]) * 11)
-            counts = np.round(np.array(line.get_xdata()) * 10_000).astype(int)
-            assert np.allclose(line.get_ydata(), boost(torch.tensor(counts), k))
-    assert plt.get_fignums() == []
 
 
 def test_curves_of_runs_that_ended_early_go_as_far_as_all_of_them():
