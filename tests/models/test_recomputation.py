@@ -46,6 +46,15 @@ def test_methods_learn_the_same_to_the_last_bit(name, wide, monkeypatch):
         assert torch.equal(value, weights_again[name]), name
 
 
+def test_in_half_precision_too():
+    narrow = TRAIN.model_copy(update={"precision": "bfloat16"})
+    (sums, weights, _), (sums_again, weights_again, _) = (
+        trained({"name": "baseline"}, again, narrow) for again in (False, True)
+    )
+    assert sums == sums_again
+    assert all(torch.equal(value, weights_again[name]) for name, value in weights.items())
+
+
 def test_a_run_keeps_its_name():
     config, checkpointed = (small_config("lm", **more) for more in ({}, {"train": {"activation_checkpointing": True}}))
     assert checkpointed.hash == config.hash
