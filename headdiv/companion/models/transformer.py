@@ -181,12 +181,12 @@ class Transformer(nn.Module):
 
 def sinusoids(positions: int, width: int) -> Tensor:
     """The original's fixed positions: sin and cos of p / 10000^(2i/D) in alternate columns, (positions, D)."""
-    # On the CPU, also for a model on the meta device: torch imports its compiler for torch.exp there.
+    # Computed on the CPU, also for a model on the meta device: torch imports its compiler for torch.exp there.
     position = torch.arange(positions, dtype=torch.float64, device="cpu")
     dimensions = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
     angle = position[:, None] * torch.exp(dimensions * (-math.log(10000.0) / width))  # (positions, ceil(D / 2))
     table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
-    return table.float()
+    return table.float().to(torch.get_default_device())
 
 
 def initialise(model: nn.Module, seed: int) -> None:
