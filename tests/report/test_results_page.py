@@ -72,8 +72,8 @@ TABLES = [
     ("results", "All evidence in one table", 0, EVIDENCE, "- seeds lowest bleu"),
     ("results", "DEACON", 0, LONG_ROWS, "lowest validation_accuracy paper:validation_accuracy bleu paper:bleu"),
     ("results", "DEACON", 1, over("parts", PARTS), "seeds training_loss lowest bleu"),
-    ("results", "How strong is the baseline?", 0, ["long/baseline", *[""] * 6], "- paper:bleu"),
-    ("results", "How strong is the baseline?", 0, ["", *OWN, ""], "- bleu"),
+    ("results", "How strong is the baseline?", 0, ["long/baseline", *[""] * 7], "- paper:bleu"),
+    ("results", "How strong is the baseline?", 0, ["", *OWN, "", ""], "- bleu"),
     ("results", "Does diversity help?", 0, over("sweep", SWEEP), "- validation_nll bleu of:cka of:effective_rank"),
     ("appendix", "SQuAD, trained on a part", 0, ["qa/baseline", "qa/direct-8", "qa/batch-norm"], "lowest - em f1"),
     ("appendix", "SQuAD, trained on a part", 0, ["", *over("qa", DEACON)], "- lowest"),
@@ -245,3 +245,16 @@ def test_how_often_translations_of_iwslt_repeat_themselves():
     assert ends == ["4.9", "5.3", "7.5"]
     said = "In {} to {} % of the Transformer's outputs, and up to {} % of the others'"
     assert said.format(*ends) in in_one_line("docs/appendix.md")
+
+
+def test_the_transformer_in_wu_et_als_recipe_has_the_bleu_that_pages_say():
+    run = read_json(ROOT / "results/wu-recipe/headtohead/translation/baseline/seed401/metrics.json")
+    best, average = (f"{run['scores'][name]['value']:.1f}" for name in ("bleu_best", "bleu_average"))
+    assert f"| {best}; {average} |" in in_one_line("docs/results.md")
+    ended = (
+        f"after {len(run['curve'])} of {run['config']['train']['epochs']} epochs, {run['curve'][-1]['steps']:,} updates"
+    )
+    assert ended in in_one_line("docs/contest.md")
+    assert f"{best} with the best epoch's parameters ({run['evaluated_epoch']}), {average} with" in in_one_line(
+        "docs/contest.md"
+    )
