@@ -101,7 +101,6 @@ headdiv.Trainer(model, [torch.randn(2, 3, 8)], loss, method=method, epochs=1, fo
 
 from headdiv import *
 from headdiv.analysis import masking, similarity
-from headdiv.companion.analysis import components
 assert importlib.util.find_spec("headdiv.pretrained") and not hasattr(headdiv, "insrt")
 help(headdiv)
 
