@@ -103,7 +103,7 @@ def test_splits_of_ones_own_stay(tmp_path):
 @pytest.mark.parametrize(
     ("names", "lines", "error", "sentence"),
     [
-        (["a.en", "a.fr"], (3, 2), DataError, r"a\.en, line 3: has no partner, .*a\.fr ends after 2 sentences"),
+        (["a.en", "a.fr"], (3, 2), DataError, r"a\.en, line 3: has no partner, .*a\.fr ends at sentence 2"),
         (["a.en", "a.fr"], (3, 0), DataError, r"a\.fr: the file is empty"),
         (["a.en", "a.fr"], (3, 3), DataError, "found 3 different source sentences, expected at least 100"),
         (["a.en", "a.jp"], (3, 3), ConfigError, r"a\.jp: 'jp' is no language's code"),

@@ -27,7 +27,7 @@ def test_pairs_and_empty_sentences(tmp_path):
 def test_unequal_line_counts_are_an_error_however_lenient(tmp_path):
     """Left-out lines would shift all that follow."""
     with fails(
-        f"{tmp_path}/a.en, line 3: has no partner, {tmp_path}/a.de.gz ends after 2 sentences; expected equally many"
+        f"{tmp_path}/a.en, line 3: has no partner, {tmp_path}/a.de.gz ends at sentence 2; expected equally many"
     ):
         pair_sides(*sides(tmp_path, "1\n2\n3\n", "1\n2\n"), BadRecords(strict=False))
 

@@ -64,7 +64,7 @@ def pair_sides(
     count = len(shorter.sentences)
     if len(longer.sentences) > count:
         raise DataError(
-            f"{longer.name}, {longer.places[count]}: has no partner, {shorter.name} ends after {count:,} sentences; "
+            f"{longer.name}, {longer.places[count]}: has no partner, {shorter.name} ends at sentence {count:,}; "
             "expected equally many"
         )
     pairs = []
