@@ -44,29 +44,31 @@ def check_data(
 
     Args:
         config: the data's part of a configuration, which ``at`` leads to in ``source``, if there is one.
-        roles: one of these must have a file in every split that is read; none: any.
+        roles: every split that is read must have a file of one of these roles; if empty, of any.
 
     Raises:
-        ConfigError: no such data set or split, one without the files that the task needs, or a key that says nothing
-            of this data.
+        ConfigError: no such data set or split, one without the files that the task needs, or a key that has no effect
+            on this data.
     """
     if config.is_toy:
         refuse_unread(config, ("valid", "test"), "generated text has no other splits", at, source)
         return
-    if config.files is None and config.name not in (known := public_sets.load_registry()):
-        what = f"{config.name!r} is not known{nearest(config.name, [*known, 'toy'])}"
-        raise config_error((*at, "name"), what, source)
+    if config.files is None:
+        registry = public_sets.load_registry()
+        if config.name not in registry:
+            message = f"{config.name!r} is not known{nearest(config.name, [*registry, 'toy'])}"
+            raise config_error((*at, "name"), message, source)
     if config.name == "toy":
         raise config_error((*at, "name"), "'toy' is generated; with 'files' give another name", source)
     refuse_unread(config, ("held_out",), "it is of generated text alone, other data has splits of its own", at, source)
     splits = roles_of_splits(config)
     for key, name in config.read_splits.items():
         if name not in splits:
-            what = f"{name!r} is not known; there are: {', '.join(sorted(splits)) or 'none'}"
-            raise config_error((*at, "files" if key == "train" else key), what, source)
+            message = f"{name!r} is not known; there are: {', '.join(sorted(splits)) or 'none'}"
+            raise config_error((*at, "files" if key == "train" else key), message, source)
         if roles and not set(roles) & set(splits[name]):
-            what = f"{config.name!r} has no file for {' or '.join(map(repr, roles))} in split {name!r}"
-            raise config_error((*at, "name"), f"{what}; there are: {', '.join(sorted(splits[name]))}", source)
+            message = f"{config.name!r} has no file for {' or '.join(map(repr, roles))} in split {name!r}"
+            raise config_error((*at, "name"), f"{message}; there are: {', '.join(sorted(splits[name]))}", source)
 
 
 def locate(config: DataConfig) -> dict[str, Files]:
@@ -89,41 +91,47 @@ def locate(config: DataConfig) -> dict[str, Files]:
     for key, name in config.read_splits.items():
         files = config.files[name]
         roles = files if isinstance(files, dict) else {"examples": files}
-        located[key] = {role: _paths(listed, f"data.files.{name}") for role, listed in roles.items()}
+        located[key] = {role: _find_files(patterns, f"data.files.{name}") for role, patterns in roles.items()}
     return located
 
 
-def _paths(listed: str | list[str], key: str) -> list[Path]:
+def _find_files(patterns: str | list[str], key: str) -> list[Path]:
+    """The files that match patterns; a single string must match one."""
     files: list[Path] = []
-    for path in [listed] if isinstance(listed, str) else listed:
-        pattern = os.path.expanduser(os.path.expandvars(path))
+    for entry in [patterns] if isinstance(patterns, str) else patterns:
+        pattern = os.path.expanduser(os.path.expandvars(entry))
         if unset := re.search(r"\$\{?(\w+)", pattern):
             raise ConfigError(
-                f"{key}: {path!r} names an environment variable that is not set; `export {unset[1]}=…` sets it"
+                f"{key}: {entry!r} names an environment variable that is not set; `export {unset[1]}=…` sets it"
             )
-        whole = paths.home() / pattern
-        names = [pattern] if whole.is_file() else sorted(glob.glob(pattern, root_dir=paths.home()))
+        path = paths.home() / pattern
+        names = [pattern] if path.is_file() else sorted(glob.glob(pattern, root_dir=paths.home()))
         if not names:
-            raise DataError(f"{key}: {whole}: no such file")
-        if isinstance(listed, str) and len(names) > 1:
-            raise DataError(f"{key}: {whole}: found {len(names)} files, expected one: {', '.join(names)}")
+            raise DataError(f"{key}: {path}: no such file")
+        if isinstance(patterns, str) and len(names) > 1:
+            raise DataError(f"{key}: {path}: found {len(names)} files, expected one: {', '.join(names)}")
         files += [paths.home() / name for name in names]
     return files
 
 
 def refuse_shared(splits: Mapping[str, Iterable[Path]]) -> None:
-    """Raise a DataError where a file of one split is another's too, by the same name or as a copy."""
-    files: dict[str, tuple[str, Path]] = {}
-    for split, path in ((split, path) for split, listed in splits.items() for path in listed):
-        other, same = files.setdefault(fingerprint(path), (split, path))
-        if other != split:
-            raise DataError(f"{same} is both {other} and {split}" + (f" (as {path})" if path != same else ""))
+    """Raise a DataError where two splits have the same file, by the same name or as a copy."""
+    first_uses: dict[str, tuple[str, Path]] = {}
+    for split, split_files in splits.items():
+        for path in split_files:
+            first_split, first_path = first_uses.setdefault(fingerprint(path), (split, path))
+            if first_split != split:
+                alias = f" (as {path})" if path != first_path else ""
+                raise DataError(f"{first_path} is both {first_split} and {split}{alias}")
 
 
-def _keep_training_text_apart(located: dict[str, Files]) -> None:
-    """Validation may be the test set, but neither training text; an archive holds all splits."""
+def _refuse_training_text_elsewhere(located: dict[str, Files]) -> None:
+    """Raise a DataError where training text is validation or test too; those two may be the same.
+
+    Archives are left out: one holds all splits.
+    """
     texts = {
-        split: [path for role, listed in files.items() if role != "archive" for path in listed]
+        split: [path for role, role_files in files.items() if role != "archive" for path in role_files]
         for split, files in located.items()
     }
     for split in texts:
@@ -132,8 +140,8 @@ def _keep_training_text_apart(located: dict[str, Files]) -> None:
 
 def tokenizer_file(config: DataConfig) -> Path | None:
     """The file of the byte-pair encoding, where the configuration names one; errors as those of `locate`."""
-    named = getattr(config, "tokenizer_file", None)
-    return None if named is None else _paths(named, "data.tokenizer_file")[0]
+    path = getattr(config, "tokenizer_file", None)
+    return None if path is None else _find_files(path, "data.tokenizer_file")[0]
 
 
 def content_key(config: DataConfig) -> str:
@@ -144,7 +152,7 @@ def content_key(config: DataConfig) -> str:
         content = {name: file.identity for name, file in public_sets.load_registry()[config.name].files.items()}
     else:
         content = {
-            split: {role: [fingerprint(path) for path in listed] for role, listed in files.items()}
+            split: {role: [fingerprint(path) for path in role_files] for role, role_files in files.items()}
             for split, files in locate(config).items()
         }
     if tokenizer := tokenizer_file(config):
@@ -153,7 +161,7 @@ def content_key(config: DataConfig) -> str:
 
 
 def prepared_folder(config: DataConfig) -> Path:
-    """Where the prepared corpus is stored: its name depends on all that decides its content."""
+    """Where the prepared corpus is stored: its name depends on everything that decides its content."""
     settings = {type(config).__name__: config.deciding()}
     return paths.prepared() / f"{config.name}-{short_hash([settings, content_key(config)])}"
 
@@ -161,16 +169,16 @@ def prepared_folder(config: DataConfig) -> Path:
 def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]]) -> Path:
     """The folder of the prepared corpus; ``prepare(config, folder)`` fills it where that has not been done.
 
-    What ``prepare`` returns is written last, as ``corpus.json``: its presence says that all else is there. If a file is
-    not what was written, or the folder is another corpus's, all are prepared again, and a warning says so.
+    What ``prepare`` returns is written last, as ``corpus.json``: its presence says that all else is there. If a file
+    was changed, or the folder is another corpus's, everything is prepared again, and a warning says so.
     """
     folder = prepared_folder(config)
-    if not _is_whole(folder):
+    if not _is_intact(folder):
         if config.files is not None:
-            _keep_training_text_apart(locate(config))
+            _refuse_training_text_elsewhere(locate(config))
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f".{folder.name}.lock")):  # another process may be at it
-            if not _is_whole(folder, warn=True):
+        with FileLock(folder.with_name(f".{folder.name}.lock")):  # another process may be preparing it
+            if not _is_intact(folder, warn=True):
                 remove_leftovers(folder.parent, folder.name)
                 with replacing(folder) as temporary:
                     temporary.mkdir()
@@ -179,7 +187,7 @@ def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]])
     return folder
 
 
-def _is_whole(folder: Path, warn: bool = False) -> bool:
+def _is_intact(folder: Path, warn: bool = False) -> bool:
     """Whether a prepared corpus is there as it was written."""
     if not (folder / manifest.MANIFEST).is_file() and not (folder / "corpus.json").is_file():
         return False  # Snakemake makes the folder before it asks for the file

@@ -1,4 +1,4 @@
-"""Which corpus a run reads. How it is prepared, its task adds (`headdiv.companion.tasks`)."""
+"""Which corpus a run reads; each task (`headdiv.companion.tasks`) adds how it is prepared."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from headdiv.core.settings import Settings
 
 
 class DataConfig(Settings):
-    """Which corpus; every task adds how it is prepared.
+    """Which corpus a run reads.
 
     Attributes:
-        scored_alone: keys that decide neither training nor prepared corpus, but what a finished run is scored on.
+        scored_alone: keys that decide only what a finished run is scored on, not training or the prepared corpus.
     """
 
     scored_alone: ClassVar[tuple[str, ...]] = ()
@@ -38,7 +38,7 @@ class DataConfig(Settings):
 
     @property
     def splits(self) -> dict[str, str]:
-        """What the three splits of a run are called in the data set."""
+        """The data set's names of a run's three splits."""
         return {"train": "train", "valid": self.valid, "test": self.test}
 
     @property
@@ -47,7 +47,7 @@ class DataConfig(Settings):
         return self.splits
 
     def deciding(self) -> dict[str, Any]:
-        """As JSON what decides training and prepared corpus: nothing that only a finished run is scored on."""
+        """The settings that decide training and the prepared corpus, as JSON: all but `scored_alone`."""
         deciding = self.model_dump(mode="json", exclude={*self.scored_alone})
         if self.files is not None:
             deciding["files"] = {
@@ -56,11 +56,13 @@ class DataConfig(Settings):
         return deciding
 
     def scored_besides(self) -> dict[str, Any]:
-        """The rest, as far as it is set, with the files that it names."""
-        besides = self.model_dump(mode="json", include={*self.scored_alone})
-        named = {name for value in besides.values() for name in value}
-        files = {name: paths for name, paths in (self.files or {}).items() if name in named}
-        return besides | ({"files": files} if files else {})
+        """The settings of `scored_alone` that are set, with the files of the splits that they name."""
+        settings = self.model_dump(mode="json", include={*self.scored_alone})
+        splits = {name for names in settings.values() for name in names}
+        files = {name: paths for name, paths in (self.files or {}).items() if name in splits}
+        if files:
+            settings["files"] = files
+        return settings
 
 
 class WordsConfig(DataConfig):

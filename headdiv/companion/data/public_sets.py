@@ -26,9 +26,9 @@ pooch.get_logger().setLevel("WARNING")
 
 
 class RemoteFile(Settings):
-    """A file's address and what checksum is published of it; of two the sha256 is checked.
+    """A file's address and its published checksum; of two the sha256 is checked.
 
-    Where none is published, that of the first download is kept beside the file, as ``<file>.sha256``, and holds for
+    Where none is published, that of the first download is kept beside the file, as ``<file>.sha256``, and checked for
     every later one.
     """
 
@@ -40,7 +40,7 @@ class RemoteFile(Settings):
     def identity(self) -> str:
         """Identifies the file before it is fetched, in the names of prepared corpora: its checksum, else its address.
 
-        A sha256 that was added to a known md5, or an address that is secured now, leaves those names as they are.
+        A sha256 that is added to a known md5, or an address that becomes https, leaves those names as they are.
         """
         return self.md5 or self.sha256 or self.url.replace("https://", "http://", 1)
 
@@ -82,21 +82,21 @@ def load_registry(path: Path | str = REGISTRY) -> dict[str, DataSet]:
 def fetch(name: str, folder: Path | str) -> Path:
     """Bring every file of a data set into ``<folder>/<name>``, each with its right checksum; returns that folder.
 
-    A file that is there and right is left alone; one that is there and wrong is fetched again. Files are taken from
-    ``$HEADDIV_MIRROR/<name>/`` where they are there, else from their public address. Nothing is unpacked. Of a file
+    A file with the right checksum is left alone, one with another is fetched again. Files are taken from
+    ``$HEADDIV_MIRROR/<name>/`` if they are there, else from their public address. Nothing is unpacked. Of a file
     without a published checksum the first one fetched, or found in place, is right from then on.
 
     Raises:
         DataError: the set is unknown, HEADDIV_MIRROR names no folder, or a file cannot be fetched or has another
             checksum than expected.
     """
-    known = load_registry()
-    if name not in known:
-        raise DataError(f"data set {name!r} is not known{nearest(name, list(known))}")
-    home = Path(folder) / name
-    for file, remote in known[name].files.items():
-        _fetch_file(remote, home / file)
-    return home
+    registry = load_registry()
+    if name not in registry:
+        raise DataError(f"data set {name!r} is not known{nearest(name, list(registry))}")
+    set_folder = Path(folder) / name
+    for file, remote in registry[name].files.items():
+        _fetch_file(remote, set_folder / file)
+    return set_folder
 
 
 def _fetch_file(remote: RemoteFile, target: Path) -> None:
@@ -105,31 +105,32 @@ def _fetch_file(remote: RemoteFile, target: Path) -> None:
     expected = remote.sha256 or (remote.md5 and f"md5:{remote.md5}")
     if expected is None and pin.is_file():
         expected = pin.read_text(encoding="utf-8").split()[0]
-    copy = _mirrored(name, file)
+    copy = _find_in_mirror(name, file)
 
     def download(url: str, output: str, store: pooch.Pooch) -> None:
         if copy is None:
             pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=TIMEOUT)(url, output, store)
         else:
-            with gzip.open(copy) if copy.name != file else copy.open("rb") as source, open(output, "wb") as written:
-                shutil.copyfileobj(source, written)
+            with gzip.open(copy) if copy.name != file else copy.open("rb") as source, open(output, "wb") as destination:
+                shutil.copyfileobj(source, destination)
         os.chmod(output, 0o644)  # pooch's temporary files are for their owner alone
 
     retries = RETRIES if copy is None else 0
-    known = {"registry": {file: expected}, "urls": {file: remote.url}}
+    registry, urls = {file: expected}, {file: remote.url}
     try:
-        pooch.create(target.parent, "", retry_if_failed=retries, **known).fetch(file, downloader=download)
+        fetcher = pooch.create(target.parent, "", registry=registry, urls=urls, retry_if_failed=retries)
+        fetcher.fetch(file, downloader=download)
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        held = f"; {pin} keeps the checksum of the first download" if pin.is_file() else ""
+        hint = f"; {pin} keeps the checksum of the first download" if pin.is_file() else ""
         raise DataError(
             f"{file}: could not be fetched from {copy or remote.url} ({error}); try again later, or set {MIRROR} to a "
-            f"folder that holds {name}/{file}{held}"
+            f"folder that holds {name}/{file}{hint}"
         ) from None
     if expected is None:
         write_text(pin, f"{checksum(target)}  {file}\n")  # as sha256sum writes and checks it
 
 
-def _mirrored(name: str, file: str) -> Path | None:
+def _find_in_mirror(name: str, file: str) -> Path | None:
     """The mirror's copy of a file, which may be packed (``.gz``); None where there is none."""
     value = os.environ.get(MIRROR, "")
     if not value:

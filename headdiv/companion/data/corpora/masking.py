@@ -1,7 +1,7 @@
 """Masked text: which tokens are to be predicted, and what replaces them (BERT: Devlin et al. 2019, 3.1).
 
 A share of the tokens is chosen. Most of these are replaced by the mask token, whose id is the first after the
-encoding's, some by a random token; the others stay. The token that begins a document is never chosen and never drawn.
+encoding's, some by a random token; the others stay. The token that begins a document is neither chosen nor drawn.
 
 Letters for shapes: R windows, N tokens of each, V entries of the encoding.
 """
@@ -25,12 +25,12 @@ from headdiv.core.errors import DataError
 if TYPE_CHECKING:
     from headdiv.companion.tasks.mlm import MLMData
 
-TRAINING, HELD_OUT = 0x6D61736B, 0x626C616E  # first numbers of the keys of draws, so that no two keys are equal
+TRAINING, HELD_OUT = 0x6D61736B, 0x626C616E  # first number of a draw's key, so that the two never have equal keys
 
 
 @dataclass(frozen=True)
 class MaskedCorpus(LMCorpus):
-    """The language model's corpus, and what is masked in its held-out text."""
+    """The language model's corpus, with its held-out text masked."""
 
     masked: dict[str, np.ndarray]  # by split: see `mask_tokens`
 
@@ -79,14 +79,14 @@ def mask_tokens(tokens: np.ndarray, key: Sequence[int], bpe: Bpe, config: MLMDat
     always something to learn and to score.
 
     Args:
-        tokens: windows (R, N), `IGNORED` where they lack some.
-        key: of the draws, which follow the order of the tokens, however windows are cut.
+        tokens: windows (R, N), `IGNORED` where they are padded.
+        key: seed of the draws, which follow the order of the tokens, however windows are cut.
         bpe: the encoding.
         config: the shares.
 
     Returns:
         int32 (R, 2, N): for each window the inputs, 0 … V (V is the mask token), and the targets;
-        `IGNORED` where no token is, and in the targets where nothing is to be predicted.
+        `IGNORED` where there is no token, and in the targets where nothing is to be predicted.
 
     Raises:
         DataError: there is no token that could be chosen.
@@ -95,22 +95,22 @@ def mask_tokens(tokens: np.ndarray, key: Sequence[int], bpe: Bpe, config: MLMDat
     truth = tokens[eligible]
     if not len(truth):
         raise DataError(f"{len(tokens)} windows of text: found no token that can be masked, expected at least one")
-    chance, fate, other = np.random.default_rng(list(key)).random((3, len(truth)))
-    chosen = chance < config.mask_share
-    chosen[chance.argmin()] = True
-    drawn = (other * (bpe.size - 1)).astype(np.int32)
-    drawn += drawn >= bpe.end  # all entries but this one
-    mask, random = fate < config.blank_share, fate < config.blank_share + config.random_share
+    choice_draws, kind_draws, token_draws = np.random.default_rng(list(key)).random((3, len(truth)))
+    chosen = choice_draws < config.mask_share
+    chosen[choice_draws.argmin()] = True
+    random_tokens = (token_draws * (bpe.size - 1)).astype(np.int32)
+    random_tokens += random_tokens >= bpe.end  # all entries but this one
+    blank, random = kind_draws < config.blank_share, kind_draws < config.blank_share + config.random_share
     masked = np.stack([tokens, np.full_like(tokens, IGNORED)], axis=1).astype(np.int32)  # (R, 2, N)
-    masked[:, 0][eligible] = np.select([~chosen, mask, random], [truth, np.int32(bpe.size), drawn], truth)
+    masked[:, 0][eligible] = np.select([~chosen, blank, random], [truth, np.int32(bpe.size), random_tokens], truth)
     masked[:, 1][eligible] = np.where(chosen, truth, IGNORED)
     return masked
 
 
 def mask_held_out(text: HeldOut, bpe: Bpe, config: MLMData) -> np.ndarray:
-    """The one choice of a held-out text, by its tokens alone: (R, 2, N) as `mask_tokens` gives it.
+    """Mask a held-out text, by draws that depend on its tokens alone: (R, 2, N), see `mask_tokens`.
 
-    It does not depend on method, seed or the length of windows, so that perplexities can be compared.
+    The choice does not depend on method, seed or length of windows, so that perplexities can be compared.
     """
     tokens = text.windows[:, :-1]
     content = zlib.crc32(tokens[_eligible(tokens, bpe)].astype("<i4").tobytes())
@@ -119,7 +119,7 @@ def mask_held_out(text: HeldOut, bpe: Bpe, config: MLMData) -> np.ndarray:
 
 def load_mlm(config: MLMData) -> MaskedCorpus:
     """The corpus, prepared as for language modelling; errors as those of `load_lm`."""
-    corpus = load_lm(config, _masked_tokens)
+    corpus = load_lm(config, _measure_masked)
     masked = {split: mask_held_out(getattr(corpus, split), corpus.bpe, config) for split in ("valid", "test")}
     return MaskedCorpus(**vars(corpus), masked=masked)
 
@@ -134,9 +134,9 @@ def _eligible(tokens: np.ndarray, bpe: Bpe) -> np.ndarray:
     return (tokens >= 0) & (tokens != bpe.end)
 
 
-def _masked_tokens(config: MLMData, bpe: Bpe, seen: np.ndarray, text: HeldOut) -> dict[str, Any]:
-    """Statistics of a held-out text: tokens to predict, and how well frequencies alone do it."""
+def _measure_masked(config: MLMData, bpe: Bpe, sample: np.ndarray, text: HeldOut) -> dict[str, Any]:
+    """Statistics of a held-out text: the number of tokens to predict, and a unigram model's cross-entropy on them."""
     targets = mask_held_out(text, bpe, config)[:, 1]
     targets = targets[targets != IGNORED]
-    nll = unigram_nll(seen[_eligible(seen, bpe)], targets, bpe.size)
+    nll = unigram_nll(sample[_eligible(sample, bpe)], targets, bpe.size)
     return {"predictions": len(targets), "unigram_nll": nll}

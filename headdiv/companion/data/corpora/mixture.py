@@ -23,7 +23,7 @@ from headdiv.core.errors import DataError
 if TYPE_CHECKING:
     from headdiv.companion.tasks.lm import LMData
 
-WHOLE = "all"  # the source where the text is not mixed
+WHOLE = "all"  # name of the single source where the text is not mixed
 
 
 @dataclass
@@ -36,36 +36,36 @@ class _Source:
     tokens: int = 0
 
     def documents(self, name: str, shards: Sequence[Path], read: Callable[..., Any]) -> Iterator[str]:
-        """The texts from here on, without an end."""
+        """The texts from this position on, pass after pass, without an end."""
         first, start, passes = self.shard, self.record, self.passes
-        some = first > 0 or start > 0  # in the middle, the last document may be over already
+        has_documents = first > 0 or start > 0  # assumed of a position in the middle, which may be after the last one
         while True:
             for shard in range(first, len(shards)):
                 for record, text in read(shards[shard], start=start):
-                    some = True
+                    has_documents = True
                     self.shard, self.record, self.passes = shard, record, passes
                     yield text
                 start = 0
-            if not some:
+            if not has_documents:
                 raise DataError(f"source {name!r}: no document in its {len(shards)} shards")
-            first, passes, some = 0, passes + 1, False
+            first, passes, has_documents = 0, passes + 1, False
 
 
 class Mixture:
     """The stream: windows from all sources, always the same for the same arguments, without an end.
 
     The next document comes from the source with the largest deficit (share · tokens of all sources - its own
-    tokens), so the shares follow the weights within a few documents, without a draw. A source whose last shard
+    tokens), so the shares follow the weights within a few documents, without random draws. A source whose last shard
     ends begins again at its first. Documents are read until ``block`` windows can be cut; these are permuted, and
-    the remaining tokens (at most ``context``) begin the next block. Memory holds one block. A long last document makes
-    a block larger.
+    the remaining tokens (at most ``context``) begin the next block. Memory holds one block, which a long last document
+    makes larger.
 
     Args:
         shards: the files, in order, of which each source takes its own documents (see `read_documents`).
         bpe: gives the tokens of each text.
         config: its ``mixture``, ``context``, ``block`` and ``document_start``.
         seed: of the permutations.
-        bad_records: gets records that cannot be used, each once, although every pass and source meets it.
+        bad_records: gets records that cannot be used; each is counted once, although every pass and source meets it.
 
     Raises:
         DataError: later, from `next` and `restore`: a shard cannot be read (see `read_documents`), or a source has no
@@ -80,12 +80,12 @@ class Mixture:
         self._block = 0  # blocks read so far
         self._carried = np.empty(0, dtype=np.int32)
         self._windows = np.empty((0, config.context + 1), dtype=np.int32)  # of the current block, permuted
-        self._taken = 0  # of them
-        self._begin: dict[str, Any] = {}  # the state where the current block began
-        self._open({name: _Source() for name in self._shares})
+        self._taken = 0  # windows of the block that were returned
+        self._block_start: dict[str, Any] = {}  # the state where the current block began
+        self._open_sources({name: _Source() for name in self._shares})
 
-    def _open(self, sources: dict[str, _Source]) -> None:
-        """Read on from these positions."""
+    def _open_sources(self, sources: dict[str, _Source]) -> None:
+        """Continue reading from these positions."""
         read = partial(read_documents, bad_records=self._bad_records, document_start=self._config.document_start)
         self._sources = sources
         self._documents = {
@@ -119,11 +119,11 @@ class Mixture:
         """The position for `restore`: JSON-able, at most ``context`` tokens and a line a source."""
         if self._taken == len(self._windows):
             return self._snapshot()
-        return self._begin | {"taken": self._taken}
+        return self._block_start | {"taken": self._taken}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue at the position of a `state` of the same stream; the current block is read again."""
-        self._open({name: _Source(**place) for name, place in state["sources"].items()})
+        self._open_sources({name: _Source(**position) for name, position in state["sources"].items()})
         self._bad_records.places = set(state["refused"])
         self._block = state["block"]
         self._carried = np.array(state["carried"], dtype=np.int32)
@@ -142,12 +142,12 @@ class Mixture:
         }
 
     def _read_block(self) -> None:
-        self._begin = self._snapshot()
+        self._block_start = self._snapshot()
         context = self._config.context
         parts, size = [self._carried], len(self._carried)
         while size - 1 < self._config.block * context:
             name = self._next_source()
-            document = _encoded(next(self._documents[name]), self._bpe)
+            document = _encode(next(self._documents[name]), self._bpe)
             self._sources[name].tokens += len(document)
             parts.append(document)
             size += len(document)
@@ -157,30 +157,30 @@ class Mixture:
         self._block += 1
 
     def _next_source(self) -> str:
-        """The source with the largest deficit; of equals the one with the largest share, then the first by name."""
+        """The source with the largest deficit; of equal ones that with the largest share, then the first by name."""
         tokens = self.tokens
         total = sum(tokens.values())
         return max(self._shares, key=lambda name: (self._shares[name] * total - tokens[name], self._shares[name]))
 
 
-def _encoded(text: str, bpe: Bpe) -> np.ndarray:
+def _encode(text: str, bpe: Bpe) -> np.ndarray:
     """``end`` and the tokens of a text, int32."""
     return np.array([bpe.end, *bpe.encode_batch([text])[0]], dtype=np.int32)
 
 
 def _cut(row: np.ndarray, context: int) -> tuple[np.ndarray, np.ndarray]:
-    """All whole windows (count, context + 1) of a row of tokens, as a view, and what the next one begins with."""
+    """All whole windows (count, context + 1) of a row of tokens, as a view, and the tokens that begin the next one."""
     windows = np.lib.stride_tricks.sliding_window_view(row, context + 1)[::context]
     return windows, row[len(windows) * context :].copy()
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Validation or test text in windows, and the sizes of the raw text that its measures are divided by.
+    """Validation or test text in windows, and the sizes of the raw text by which its measures are divided.
 
     Attributes:
-        windows: int32 (windows, context + 1); the last is padded with -1: such a target is not scored, and such an
-            input may be read as any id.
+        windows: int32 (windows, context + 1); the last is padded with -1: as a target it is not scored, as an input it
+            may be read as any id.
         words: separated by white space.
         bytes: of the documents' texts in UTF-8.
     """
@@ -204,25 +204,25 @@ def held_out(
     source: str | None = None,
     limit: int | None = None,
 ) -> HeldOut:
-    """Read all documents, or those of one source, in order and cut them as `Mixture` does, unshuffled.
+    """Read all documents, or those of one source, in order, and cut them as `Mixture` does, without permuting.
 
     An ``end`` after the last document lets the end of each be predicted, as in training. Every token but the
     first ``end`` is a target exactly once. ``limit``: stop after the document that reaches this number of tokens.
 
     Raises:
-        DataError: a file cannot be read (see `read_documents`), or there is no document in any.
+        DataError: a file cannot be read (see `read_documents`), or none has a document.
     """
     texts = (
         text
         for path in paths
         for _, text in read_documents(path, bad_records, source=source, document_start=config.document_start)
     )
-    parts, words, size, tokens = [], 0, 0, 0
+    parts, words, byte_count, tokens = [], 0, 0, 0
     for text in texts:
-        parts.append(_encoded(text, bpe))
+        parts.append(_encode(text, bpe))
         tokens += len(parts[-1])
         words += len(text.split())
-        size += len(text.encode())
+        byte_count += len(text.encode())
         if limit is not None and tokens >= limit:
             break
     if not parts:
@@ -230,4 +230,4 @@ def held_out(
     row = np.concatenate([*parts, np.array([bpe.end], dtype=np.int32)])
     padding = -(len(row) - 1) % config.context
     windows, _ = _cut(np.pad(row, (0, padding), constant_values=-1), config.context)
-    return HeldOut(windows.copy(), len(parts), words, size)
+    return HeldOut(windows.copy(), len(parts), words, byte_count)

@@ -35,7 +35,7 @@ class QASplit:
     pairs: Pairs  # question, passage
     answers: np.ndarray  # (n, 2) first and last word of the first gold answer; SKIP where it was cut off
     questions: list[Question]  # empty for training
-    offsets: list[np.ndarray]  # (words, 2) first and last character (exclusive) of a passage's words; likewise
+    offsets: list[np.ndarray]  # (words, 2) where each word of a passage begins and ends in its text; likewise
 
     @property
     def answerable(self) -> np.ndarray:
@@ -65,16 +65,16 @@ def load_qa(config: QAData) -> QACorpus:
 def _load_split(folder: Path, name: str) -> QASplit:
     arrays = load_file(folder / f"{name}.safetensors")
     contexts = unflatten(arrays["contexts"], arrays["contexts.lengths"])
-    which = arrays["which"]  # (n,) the passage of each question
+    passage_numbers = arrays["which"]  # (n,) the passage of each question
     questions, offsets = [], []
     if name != "train":
         characters = unflatten(arrays["offsets"], arrays["contexts.lengths"])
-        offsets = [characters[i] for i in which]
+        offsets = [characters[i] for i in passage_numbers]
         texts = read_json(folder / f"{name}.json")
-        for (id, question, answers), i in zip(texts["questions"], which, strict=True):
+        for (id, question, answers), i in zip(texts["questions"], passage_numbers, strict=True):
             golds = tuple(Answer(text, start) for text, start in answers)
             questions.append(Question(id, question, texts["contexts"][i], golds))
-    pairs = Pairs(unflatten(arrays["questions"], arrays["questions.lengths"]), [contexts[i] for i in which])
+    pairs = Pairs(unflatten(arrays["questions"], arrays["questions.lengths"]), [contexts[i] for i in passage_numbers])
     return QASplit(pairs, arrays["answers"], questions, offsets)
 
 
@@ -91,14 +91,17 @@ def make_qa_batch(split: QASplit, numbers: Sequence[int]) -> Batch:
 
 def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
     bad_records = BadRecords(config.strict)
-    splits = {split: _Prepared(split, q, config, bad_records) for split, q in _questions(config, bad_records).items()}
+    splits = {
+        name: _PreparedSplit(name, questions, config, bad_records)
+        for name, questions in _read_questions(config, bad_records).items()
+    }
     for name, split in splits.items():
         if not split.questions:
             raise DataError(f"data.{name}: no question is left")
         if name != "test" and (split.answers[:, 0] == SKIP).all():
             raise DataError(f"data.{name}: every answer lies after the {config.context_words} words that are read")
     train, valid = splits["train"], splits["valid"]
-    vocabulary = Vocabulary.build([*train.asked, *train.passages.values()], config.min_frequency)
+    vocabulary = Vocabulary.build([*train.question_words, *train.passages.values()], config.min_frequency)
     write_json(folder / "vocabulary.json", vocabulary.words)
     statistics: dict[str, Any] = {"vocabulary": {"words": len(vocabulary)}}
     for name, split in splits.items():
@@ -113,28 +116,28 @@ def _prepare(config: QAData, folder: Path) -> dict[str, Any]:
     return statistics | {"refused": dict(bad_records.counts)}
 
 
-def _questions(config: QAData, bad_records: BadRecords) -> dict[str, list[Question]]:
+def _read_questions(config: QAData, bad_records: BadRecords) -> dict[str, list[Question]]:
     if config.is_toy:
         return toy.questions(config.examples or toy.DOCUMENTS, config.held_out, config.held_out, toy.SEED)
     return read_splits(config, lambda _, files: squad.read_squad(files["examples"], bad_records), "question")
 
 
-class _Prepared:
-    """The questions of a split, and everything about them in words."""
+class _PreparedSplit:
+    """The questions of a split, their passages and answers, in words."""
 
     def __init__(self, split: str, questions: list[Question], config: QAData, bad_records: BadRecords) -> None:
         self.questions: list[Question] = []
-        self.asked: list[list[str]] = []
-        self.exact: list[bool] = []
+        self.question_words: list[list[str]] = []
+        self.exact: list[bool] = []  # whether an answer begins and ends with a word
         self.tokens: dict[str, Tokens] = {}  # of passages by their text, in order
         answers, self.limit = [], config.context_words
         for question in questions:
             with bad_records.at(f"data.{split}, question {question.id}"):
-                asked = tokenise_with_offsets(question.question, config.lowercase)
+                words = tokenise_with_offsets(question.question, config.lowercase).words
                 passage = self.tokens.get(question.context) or tokenise_with_offsets(question.context, config.lowercase)
                 first, last, exact = answer_to_tokens(passage, question.answers[0])
                 self.questions.append(question)
-                self.asked.append(asked.words[: config.question_words])
+                self.question_words.append(words[: config.question_words])
                 self.exact.append(exact)
                 self.tokens[question.context] = passage
                 answers.append((first, last) if last < self.limit else (SKIP, SKIP))
@@ -142,12 +145,12 @@ class _Prepared:
         self.passages = {text: tokens.words[: self.limit] for text, tokens in self.tokens.items()}
 
     def arrays(self, vocabulary: Vocabulary) -> dict[str, np.ndarray]:
-        """As they are stored; passages once each."""
-        number = {text: i for i, text in enumerate(self.passages)}
+        """The arrays that are stored; each passage once."""
+        numbers = {text: number for number, text in enumerate(self.passages)}
         offsets = [np.stack([tokens.starts, tokens.ends], axis=1)[: self.limit] for tokens in self.tokens.values()]
         arrays = {"answers": self.answers, "offsets": np.concatenate(offsets)}
-        arrays["which"] = np.array([number[question.context] for question in self.questions], dtype=np.int32)
-        for name, texts in (("contexts", self.passages.values()), ("questions", self.asked)):
+        arrays["which"] = np.array([numbers[question.context] for question in self.questions], dtype=np.int32)
+        for name, texts in (("contexts", self.passages.values()), ("questions", self.question_words)):
             arrays[name], arrays[f"{name}.lengths"] = flatten(vocabulary.encode(words) for words in texts)
         return arrays
 
@@ -165,7 +168,7 @@ class _Prepared:
 
 
 def position_nll(train: np.ndarray, held_out: np.ndarray, lengths: np.ndarray) -> float:
-    """Cross-entropy of a model that only knows how frequent each position is, in nats an answer.
+    """Cross-entropy of a model that only knows how frequent each position is, in nats per answer.
 
     Frequencies of the first and of the last word's position are those of the training answers, with one added
     to each, normalised over the positions that a passage has.
@@ -176,10 +179,10 @@ def position_nll(train: np.ndarray, held_out: np.ndarray, lengths: np.ndarray) -
         lengths: (n',) words of the passages.
     """
     longest = int(max(train.max(), held_out.max(), lengths.max() - 1)) + 1
-    there = held_out[:, 0] != SKIP
+    kept = held_out[:, 0] != SKIP
     nll = 0.0
     for side in (0, 1):
         counts = np.bincount(train[train[:, 0] != SKIP, side], minlength=longest) + 1.0
-        among = np.cumsum(counts)[lengths[there] - 1]
-        nll -= np.log(counts[held_out[there, side]] / among).mean()
+        totals = np.cumsum(counts)[lengths[kept] - 1]
+        nll -= np.log(counts[held_out[kept, side]] / totals).mean()
     return float(nll)

@@ -75,16 +75,16 @@ def load_translation(config: TranslationData) -> Corpus:
 
 
 def load_further_test(config: TranslationData, name: str, corpus: Corpus) -> TextSplit:
-    """Another test split of the data, in the words of a prepared corpus; errors as those of `load_translation`."""
-    pairs = _parallel(config.model_copy(update={"test": name}), BadRecords(config.strict), only="test")["test"]
+    """Another test split of the data, in the words of a prepared corpus; errors of `load_translation`."""
+    pairs = _read_pairs(config.model_copy(update={"test": name}), BadRecords(config.strict), only="test")["test"]
     if not pairs:
         raise DataError(f"data.more_tests: no pair is left of {name!r}")
-    words = _tokenized(config, pairs)
+    words = _tokenize(config, pairs)
     return TextSplit(pairs, Pairs(*([corpus.encode(line, side) for line in words[side]] for side in SIDES)))
 
 
 def load_summarisation(config: SummarisationData) -> Corpus:
-    """The same for documents and summaries, which share one vocabulary."""
+    """`load_translation` for documents and summaries, which share one vocabulary."""
     return _load(cache.prepared(config, _prepare_summarisation))
 
 
@@ -107,57 +107,58 @@ def _load(folder: Path) -> Corpus:
 
 def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any]:
     bad_records = BadRecords(config.strict)
-    texts = _parallel(config, bad_records)
+    texts = _read_pairs(config, bad_records)
     if not config.selects:
         check_examples(config, texts, "pair")
         texts["train"] = texts["train"][: config.examples]
-    words = {split: _tokenized(config, pairs) for split, pairs in texts.items()}
-    more: dict[str, dict[str, float]] = {split: {} for split in config.splits}
+    words = {split: _tokenize(config, pairs) for split, pairs in texts.items()}
+    split_statistics: dict[str, dict[str, float]] = {split: {} for split in config.splits}
     if config.selects:
         cleaned_away = _select(config, texts, words)
         if config.cleans:
-            more["train"]["cleaned_away"] = cleaned_away
-    extra: dict[str, Any] = {}
-    whole, encoding = words, None
+            split_statistics["train"]["cleaned_away"] = cleaned_away
+    corpus_statistics: dict[str, Any] = {}
+    whole_words, encoding = words, None
     if config.merges is not None:
         encoding = subwords.train([*words["train"]["source"], *words["train"]["target"]], config.merges)
         encoding.save(folder / SUBWORDS)
-        extra["merges"] = len(encoding.merges)
-        if extra["merges"] < config.merges:
-            raise DataError(
-                f"data.merges: {config.merges:,} asked for, but the training text has pairs for {extra['merges']:,}"
-            )
-        words = {split: _in_pieces(encoding, sides) for split, sides in whole.items()}
+        merges = len(encoding.merges)
+        if merges < config.merges:
+            raise DataError(f"data.merges: {config.merges:,} asked for, but the training text has pairs for {merges:,}")
+        corpus_statistics["merges"] = merges
+        words = {split: _to_pieces(encoding, sides) for split, sides in whole_words.items()}
     sides = words["train"]
     if config.joint_vocabulary:
         vocabularies = dict.fromkeys(SIDES, Vocabulary.build(chain(*sides.values()), config.min_frequency))
     else:
         vocabularies = {side: Vocabulary.build(lines, config.min_frequency) for side, lines in sides.items()}
     if encoding is not None:
-        for split, side in product(whole, SIDES):
-            more[split] |= whole_word_statistics(side, whole[split][side], encoding, vocabularies[side])
-    archives = {} if config.is_toy else {path for f in cache.locate(config).values() for path in f.get("archive", [])}
-    if archives:  # of a data set without published checksums nothing else says what was read
-        extra["archives"] = {path.name: checksum(path) for path in sorted(archives)}
-    return _store(config, folder, texts, words, vocabularies, bad_records, more) | extra
+        for split, side in product(whole_words, SIDES):
+            split_statistics[split] |= whole_word_statistics(
+                side, whole_words[split][side], encoding, vocabularies[side]
+            )
+    if not config.is_toy:
+        archives = {path for files in cache.locate(config).values() for path in files.get("archive", [])}
+        if archives:  # where no checksum is published, nothing else says what was read
+            corpus_statistics["archives"] = {path.name: checksum(path) for path in sorted(archives)}
+    return _store(config, folder, texts, words, vocabularies, bad_records, split_statistics) | corpus_statistics
 
 
-def _tokenized(config: TranslationData, pairs: Text) -> Sides:
+def _tokenize(config: TranslationData, pairs: Text) -> Sides:
     rules = config.word_rules
     return {
-        side: tokenize_all([pair[at] for pair in pairs], getattr(config, side), **rules)
-        for at, side in enumerate(SIDES)
+        side: tokenize_all([pair[i] for pair in pairs], getattr(config, side), **rules) for i, side in enumerate(SIDES)
     }
 
 
-def _in_pieces(encoding: subwords.Subwords, sides: Sides) -> Sides:
+def _to_pieces(encoding: subwords.Subwords, sides: Sides) -> Sides:
     return {side: encoding.encode_all(lines) for side, lines in sides.items()}
 
 
 def check_examples(config: DataConfig, splits: Mapping[str, Sized], noun: str) -> None:
-    """Refuse, with a DataError, splits without examples, and more asked for than there are.
+    """Raise a DataError where a split has no examples, or more training examples are asked for than there are.
 
-    ``splits``: before ``examples`` of the training split are taken; ``noun``: what an example is.
+    ``splits``: before ``examples`` of the training split are taken; ``noun``: an example's name in the message.
     """
     for split, examples in splits.items():
         if not len(examples):
@@ -168,15 +169,15 @@ def check_examples(config: DataConfig, splits: Mapping[str, Sized], noun: str) -
 
 
 def read_splits(config: DataConfig, read: Callable[[str, cache.Files], list[Any]], noun: str) -> dict[str, list[Any]]:
-    """What ``read`` finds in the files of each split, of training ``examples`` at most; errors of `check_examples`."""
+    """What ``read`` gives of each split's files, at most ``examples`` of training; errors of `check_examples`."""
     splits = {split: read(split, files) for split, files in cache.locate(config).items()}
     check_examples(config, splits, noun)
     splits["train"] = splits["train"][: config.examples]
     return splits
 
 
-def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None = None) -> dict[str, Text]:
-    """The pairs of every split that is read, or of one; empty training pairs too where cleaning removes them."""
+def _read_pairs(config: TranslationData, bad_records: BadRecords, only: str | None = None) -> dict[str, Text]:
+    """The pairs of every split that is read, or of one; with empty training pairs where cleaning removes them later."""
     if config.is_toy:
         texts = toy.translation(config.examples or toy.PAIRS, config.held_out, config.held_out, toy.SEED)
         return {split: texts[split] for split in config.read_splits}
@@ -200,21 +201,21 @@ def _parallel(config: TranslationData, bad_records: BadRecords, only: str | None
         texts[split] = []
         for source, target in sides:
             if config.tokenized:
-                source, target = _joined(source, config.source), _joined(target, config.target)
+                source, target = _detokenize(source, config.source), _detokenize(target, config.target)
             texts[split] += parallel.pair_sides(source, target, bad_records, keep_empty)
     return texts
 
 
-def _joined(side: parallel.TextSide, language: str) -> parallel.TextSide:
-    """Tokenised text as it was before."""
+def _detokenize(side: parallel.TextSide, language: str) -> parallel.TextSide:
+    """Text that was tokenised by Moses' scripts, joined again."""
     return side._replace(sentences=[detokenize(line.split(), language, unescape=True) for line in side.sentences])
 
 
 def _select(config: TranslationData, texts: dict[str, Text], words: dict[str, Sides]) -> int:
-    """Leave training pairs out and take some for validation, in place; how many were left out.
+    """Drop training pairs and move some to validation, in place; returns how many were dropped.
 
     The rules are those of Moses' ``clean-corpus-n.perl``: 1 to `max_words` words on either side, and on the longer
-    one at most `max_ratio` times as many as on the other. What is left is counted for `valid_every`, from 1.
+    one at most `max_ratio` times as many as on the other. `valid_every` counts the remaining pairs, from 1.
     """
     pairs, sides = texts["train"], words["train"]
     shorter, longer = np.sort([[len(line) for line in lines] for lines in sides.values()], axis=0)  # (pairs,)
@@ -222,22 +223,22 @@ def _select(config: TranslationData, texts: dict[str, Text], words: dict[str, Si
     if config.cleans:
         keep = (shorter > 0) & (longer <= (config.max_words or np.inf))
         keep &= longer / np.maximum(shorter, 1) <= (config.max_ratio or np.inf)
-    left = np.flatnonzero(keep)
-    chosen = {"train": left}
+    kept = np.flatnonzero(keep)
+    selected = {"train": kept}
     if config.valid_every is not None:
-        taken = np.arange(1, len(left) + 1) % config.valid_every == 0
-        chosen = {"train": left[~taken], "valid": left[taken]}
-    _check_counts(config, texts | chosen)
-    check_examples(config, texts | chosen, "pair")
-    chosen["train"] = chosen["train"][: config.examples]
-    for split, numbers in chosen.items():
+        for_validation = np.arange(1, len(kept) + 1) % config.valid_every == 0
+        selected = {"train": kept[~for_validation], "valid": kept[for_validation]}
+    _check_counts(config, texts | selected)
+    check_examples(config, texts | selected, "pair")
+    selected["train"] = selected["train"][: config.examples]
+    for split, numbers in selected.items():
         texts[split] = [pairs[i] for i in numbers]
         words[split] = {side: [lines[i] for i in numbers] for side, lines in sides.items()}
-    return len(keep) - len(left)
+    return len(keep) - len(kept)
 
 
 def _check_counts(config: TranslationData, splits: Mapping[str, Sized]) -> None:
-    """A public archive, of which no checksum is published, must yield as many pairs as the registry says."""
+    """Of a public archive, whose checksum is not published, there must be as many pairs as the registry says."""
     if config.files is not None or config.is_toy:
         return
     published = public_sets.load_registry()[config.name].splits
@@ -255,21 +256,22 @@ def _prepare_summarisation(config: SummarisationData, folder: Path) -> dict[str,
     limits = {"source": config.document_words, "target": config.summary_words}
     texts: dict[str, Text] = {}
     words: dict[str, Sides] = {}
-    more: dict[str, dict[str, float]] = {}
-    for split, articles in _articles(config, bad_records).items():
+    split_statistics: dict[str, dict[str, float]] = {}
+    for split, articles in _read_articles(config, bad_records).items():
         texts[split] = [(article.document, article.summary) for article in articles]
-        words[split], more[split] = {}, {}
+        words[split], split_statistics[split] = {}, {}
         for (side, limit), lines in zip(limits.items(), zip(*texts[split], strict=True), strict=True):
             # No token contains a space, so no more than this is needed.
             shortened = [" ".join(line.split()[: limit + 1]) for line in lines]
-            whole = tokenize_all(shortened, "en", **config.word_rules)
-            words[split][side] = [line[:limit] for line in whole]
-            more[split][f"{side}_truncated_share"] = float(np.mean([len(line) > limit for line in whole]))
-    both = Vocabulary.build(chain(*words["train"].values()), config.min_frequency)
-    return _store(config, folder, texts, words, dict.fromkeys(SIDES, both), bad_records, more)
+            tokenized = tokenize_all(shortened, "en", **config.word_rules)
+            words[split][side] = [line[:limit] for line in tokenized]
+            truncated = [len(line) > limit for line in tokenized]
+            split_statistics[split][f"{side}_truncated_share"] = float(np.mean(truncated))
+    vocabulary = Vocabulary.build(chain(*words["train"].values()), config.min_frequency)
+    return _store(config, folder, texts, words, dict.fromkeys(SIDES, vocabulary), bad_records, split_statistics)
 
 
-def _articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, list[xsum.Article]]:
+def _read_articles(config: SummarisationData, bad_records: BadRecords) -> dict[str, list[xsum.Article]]:
     if config.is_toy:
         return toy.articles(config.examples or toy.PAIRS, config.held_out, config.held_out, toy.SEED)
 
@@ -288,31 +290,32 @@ def _store(
     words: dict[str, Sides],
     vocabularies: dict[str, Vocabulary],
     bad_records: BadRecords,
-    more: dict[str, dict[str, float]],
+    split_statistics: dict[str, dict[str, float]],
 ) -> dict[str, Any]:
-    """Write everything, a vocabulary that both sides share once; return its statistics."""
+    """Write the corpus, a vocabulary that both sides share once; returns its statistics, with those of the splits."""
     log.info("preparing %s: %s examples", config.name, " + ".join(str(len(lines)) for lines in texts.values()))
-    shared = vocabularies["target"] is vocabularies["source"]
-    write_json(folder / "vocabulary.json", {side: vocabularies[side].words for side in SIDES[: 1 if shared else 2]})
+    is_shared = vocabularies["target"] is vocabularies["source"]
+    stored_sides = ("source",) if is_shared else SIDES
+    write_json(folder / "vocabulary.json", {side: vocabularies[side].words for side in stored_sides})
     statistics: dict[str, Any] = {"vocabulary": {side: len(vocabulary) for side, vocabulary in vocabularies.items()}}
-    ended: dict[str, np.ndarray] = {}  # by split: the words of all targets, END after each
+    targets: dict[str, np.ndarray] = {}  # by split: the words of all targets, END after each
     for split, sides in words.items():
         arrays, statistics[split] = {}, {"examples": len(texts[split])}
         for side, sentences in sides.items():
             indices = [vocabularies[side].encode(sentence) for sentence in sentences]
             arrays[f"{side}.words"], arrays[f"{side}.lengths"] = flatten(indices)
             statistics[split] |= word_statistics(side, arrays[f"{side}.words"])
-        ended[split] = np.concatenate([part for sentence in indices for part in (sentence, [END])])
-        statistics[split] |= more[split]
+        targets[split] = np.concatenate([part for sentence in indices for part in (sentence, [END])])
+        statistics[split] |= split_statistics[split]
         save_file(arrays, folder / f"{split}.safetensors")
         if split != "train":
             write_json(folder / f"{split}.json", texts[split])
-    statistics["valid"]["unigram_nll"] = unigram_nll(ended["train"], ended["valid"], len(vocabularies["target"]))
+    statistics["valid"]["unigram_nll"] = unigram_nll(targets["train"], targets["valid"], len(vocabularies["target"]))
     return statistics | {"refused": dict(bad_records.counts)}
 
 
 def unigram_nll(train: np.ndarray, held_out: np.ndarray, size: int) -> float:
-    """Cross-entropy of a unigram model over ``size`` words, in nats a word: training counts with one added to each."""
+    """Cross-entropy in nats per word of a unigram model over ``size`` words: training counts with one added to each."""
     counts = np.bincount(train, minlength=size) + 1.0
     return float(-np.log(counts / counts.sum())[held_out].mean())
 
@@ -323,7 +326,7 @@ def whole_word_statistics(
     """Words of a side before they are split, and the share of those with a piece that has no index (0 to 1)."""
     counts = Counter(chain.from_iterable(sentences))
     pieces = encoding.encode_all([[word] for word in counts])
-    unknown = [(vocabulary.encode(of_word) == UNKNOWN).any() for of_word in pieces]
+    unknown = [(vocabulary.encode(word_pieces) == UNKNOWN).any() for word_pieces in pieces]
     share = float(np.average(unknown, weights=list(counts.values())))
     return {f"{side}_whole_words": counts.total(), f"{side}_unknown_word_share": share}
 

@@ -46,19 +46,19 @@ def read_documents(
     The name says what the file is. ``.jsonl``, ``.jsonl.gz``, ``.jsonl.zst``: one JSON object a line with
     the document under "text" and, in SlimPajama's form, its set under "meta" → "redpajama_set_name"; every
     line is a record, empty ones are skipped. Any other name but ``.json``, with or without ``.gz`` or ``.zst``:
-    plain text, whose documents are the records, without empty lines at their begin and end.
+    plain text, whose documents are the records, without blank lines at their beginning and end.
 
     Args:
         path: the file.
         bad_records: gets records that cannot be used: not JSON, no text, not UTF-8, or empty.
-        source: give the documents of this set alone (a key of `SLIMPAJAMA`). A line without a known set is a bad
+        source: give only the documents of this set (a key of `SLIMPAJAMA`). A line without a known set is a bad
             record.
         start: how many records to skip, without parsing them.
         document_start: in plain text, a line in which this regular expression is found begins a document
             (WikiText: ``^ = [^=].* = $``). None: blank lines separate documents.
 
     Yields:
-        (records of the file up to and with this one: the ``start`` to go on after it, the text).
+        (number of this record, from 1: the ``start`` with which to go on after it, its text).
 
     Raises:
         DataError: the file is missing, damaged or empty; a record cannot be used and ``bad_records`` are strict (the
@@ -113,16 +113,18 @@ def _plain_records(lines: Iterator[tuple[int, bytes]], document_start: str | Non
         blank = not line.strip()
         begins = blank if document_start is None else pattern.search(line.decode("utf-8", "replace"))
         if begins and document:
-            yield first, _joined(document)
+            yield first, _join(document)
             document = []
-        if document or not blank:  # blank lines before a document belong to none
-            first = first if document else number
-            document.append(line)
+        if blank and not document:
+            continue  # blank lines before a document belong to none
+        if not document:
+            first = number
+        document.append(line)
     if document:
-        yield first, _joined(document)
+        yield first, _join(document)
 
 
-def _joined(lines: list[bytes]) -> bytes:
+def _join(lines: list[bytes]) -> bytes:
     """A document without blank lines at its end."""
     while not lines[-1].strip():
         lines.pop()

@@ -1,4 +1,4 @@
-r"""Lines, JSON records and members of data files, plain or packed: what the readers of all forms share.
+r"""Lines, JSON records and members of data files, plain or packed: what all readers share.
 
 Only ``\n`` ends a line: other characters that Unicode counts as line ends (U+2028, U+0085, a form feed) stay inside,
 since splitting at them would shift a parallel text by a line. One ``\r`` before the end of a line and a byte order
@@ -23,21 +23,21 @@ from pydantic_core import from_json
 
 from headdiv.core.errors import DataError
 
-PIECE = 1 << 20  # bytes that are read at once
+PIECE = 1 << 20  # bytes read at once
 PACKINGS = (".gz", ".zst")  # endings of packed files
 VISIBLE = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]")  # neither white space nor a control character
 
 
 class BadRecordError(DataError):
-    """Why a record cannot be used, in words that are the same for all records of this fault."""
+    """Why a record cannot be used, in the same words for all records with this fault."""
 
 
 class BadRecords:
-    """Handed to every reader of records.
+    """What readers do with records that cannot be used: raise, or leave them out and count them.
 
     Args:
-        strict: raise at the first record that cannot be used; else it is left out and counted in ``counts``, by
-            reason. A record that is read again, by another pass or source, is counted once.
+        strict: raise at the first such record; else it is left out and counted in ``counts``, by reason. A record that
+            is read again, by another pass or source, is counted once.
     """
 
     def __init__(self, strict: bool = True) -> None:
@@ -47,7 +47,7 @@ class BadRecords:
 
     @contextmanager
     def at(self, place: str) -> Iterator[None]:
-        """Report a `BadRecordError` of the block as one of this place ("train.jsonl, line 3").
+        """Report a `BadRecordError` of the block with this place ("train.jsonl, line 3").
 
         Raises:
             DataError: there was one, and records are read strictly.
@@ -120,19 +120,19 @@ def raw_lines(path: Path) -> Iterator[bytes]:
 
 
 def split_lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut bytes that come in pieces into lines; see the module."""
-    mark, rest = codecs.BOM_UTF8, b""
+    """Cut bytes that come in pieces into lines; see the module's docstring."""
+    mark, remainder = codecs.BOM_UTF8, b""
     for piece in pieces:
-        *lines, rest = (rest + piece).split(b"\n")
+        *lines, remainder = (remainder + piece).split(b"\n")
         for line in lines:
             yield line.removeprefix(mark).removesuffix(b"\r")
             mark = b""
-    if rest:
-        yield rest.removeprefix(mark).removesuffix(b"\r")
+    if remainder:
+        yield remainder.removeprefix(mark).removesuffix(b"\r")
 
 
 def _unpack_zst(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Unpack all frames. (The library's own stream reader takes a frame that is cut off for a whole one.)"""
+    """Unpack all frames. (The library's own stream reader does not notice that a frame is cut off.)"""
     unpacker = zstandard.ZstdDecompressor()
     frame = None
     for piece in pieces:
@@ -153,12 +153,12 @@ def unpacked(path: Path) -> Path:
 
 
 def read_lines(path: Path | str) -> list[str]:
-    """All lines of a UTF-8 text; errors as those of `raw_lines`, and where bytes are not UTF-8."""
+    """All lines of a UTF-8 text; errors of `raw_lines` and `decode_lines`."""
     return decode_lines(raw_lines(Path(path)), str(path))
 
 
 def decode_lines(lines: Iterable[bytes], name: str) -> list[str]:
-    """Lines as text; ``name`` is the file's, for the DataError about a line that is not UTF-8."""
+    """Lines as text; a line that is not UTF-8 is a DataError, which names the file by ``name``."""
     texts = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -172,7 +172,7 @@ def members(archive: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str,
     """Name and content of the files in a ``.tar.gz`` whose names are wanted, in its order; nothing is unpacked to disk.
 
     Raises:
-        DataError: the archive is missing or damaged. (Of one that is cut off between two members, members are lacking.)
+        DataError: the archive is missing or damaged. (One that is cut off between two members just ends early.)
     """
     try:
         with tarfile.open(archive, "r|gz") as tar:

@@ -2,7 +2,7 @@
 
 A language pair's archive (``de-en.tgz`` of 2014, from WIT³) holds ``de-en/train.tags.de-en.de`` and ``.en``,
 one sentence a line among lines about the talk, and test sets such as ``de-en/IWSLT14.TED.tst2010.de-en.de.xml``.
-What is kept of them is what the script does that published results go by: ``prepare-iwslt14.sh`` of fairseq,
+The same text of them is kept as by the script behind published results, ``prepare-iwslt14.sh`` of fairseq:
 https://github.com/facebookresearch/fairseq/tree/main/examples/translation
 """
 
@@ -28,8 +28,8 @@ from headdiv.core.errors import DataError
 
 TAGS = "train.tags"
 SETS = ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")  # together the test set
-ONLY = {"TEDX.dev2012": {"de", "en"}}  # sets that one pair of languages alone has
-ABOUT = re.compile(r"\s*</?(?:doc|keywords|reviewer|speaker|talkid|translator|url)\b[^>]*>")  # begins such a line
+ONLY = {"TEDX.dev2012": {"de", "en"}}  # sets that exist for one pair of languages only
+ABOUT = re.compile(r"\s*</?(?:doc|keywords|reviewer|speaker|talkid|translator|url)\b[^>]*>")  # begins a line to drop
 TITLE_TAGS = re.compile(r"</?(?:title|description)>")  # around text that is kept
 
 
@@ -55,7 +55,7 @@ def pair_sides(
     Args:
         source, target: the texts.
         bad_records: gets pairs with an empty sentence.
-        keep_empty: keep them instead.
+        keep_empty: keep such pairs instead.
 
     Raises:
         DataError: the sides have unequal numbers of sentences, or a sentence is empty and records are read strictly.
@@ -80,16 +80,16 @@ def pair_sides(
 def read_side(path: Path | str) -> TextSide:
     """Read one side of a parallel text in the form that its name says, packed or not.
 
-    ``*.xml`` is a TED test set, ``train.tags.*`` is tagged training text, all else has one sentence a line.
+    ``*.xml`` is a TED test set, ``train.tags.*`` is tagged training text; any other file has one sentence a line.
 
     Raises:
         DataError: the file cannot be read (see `read_lines`) or is not in its form.
     """
-    return _parsed(read_lines(path), Path(path), str(path))
+    return _parse(read_lines(path), Path(path), str(path))
 
 
 def read_archive(archive: Path, source: str, target: str, split: str) -> list[tuple[TextSide, TextSide]]:
-    """Read the tagged training text ("train"), or else the five test sets of `SETS`, of one pair of languages.
+    """Read the tagged training text (split "train") or the test sets of `SETS` (any other split) of two languages.
 
     The archive, in WIT³'s layout, serves both directions.
 
@@ -101,23 +101,23 @@ def read_archive(archive: Path, source: str, target: str, split: str) -> list[tu
     """
     languages = (source, target)
     if split == "train":
-        forms = ["{0}/train.tags.{0}.{1}"]
+        patterns = ["{0}/train.tags.{0}.{1}"]
     else:
         sets = [name for name in SETS if ONLY.get(name, set(languages)) == set(languages)]
-        forms = [f"{{0}}/IWSLT14.{name}.{{0}}.{{1}}.xml" for name in sets]
+        patterns = [f"{{0}}/IWSLT14.{name}.{{0}}.{{1}}.xml" for name in sets]
     pairs = (f"{source}-{target}", f"{target}-{source}")
-    wanted = {form.format(*names) for form in forms for names in product(pairs, languages)}
+    names = {pattern.format(pair, language) for pattern, pair, language in product(patterns, pairs, languages)}
     contents = {
-        _name_of_2014(name): content for name, content in members(archive, lambda name: _name_of_2014(name) in wanted)
+        _name_of_2014(name): content for name, content in members(archive, lambda name: _name_of_2014(name) in names)
     }
     pair = next((pair for pair in pairs if any(name.startswith(f"{pair}/") for name in contents)), pairs[0])
     sides = []
-    for form, language in product(forms, languages):
-        name = form.format(pair, language)
+    for pattern, language in product(patterns, languages):
+        name = pattern.format(pair, language)
         if name not in contents:
             raise DataError(f"{archive}: there is no member {name}, expected it in each language")
         member = f"{archive}, {name}"
-        sides.append(_parsed(decode_lines(split_lines([contents[name]]), member), Path(name), member))
+        sides.append(_parse(decode_lines(split_lines([contents[name]]), member), Path(name), member))
     return list(zip(sides[::2], sides[1::2], strict=True))
 
 
@@ -126,18 +126,19 @@ def _name_of_2014(name: str) -> str:
     return re.sub(r"/IWSLT\d+\.", "/IWSLT14.", name.removeprefix("./"))
 
 
-def _parsed(lines: list[str], path: Path, name: str) -> TextSide:
+def _parse(lines: list[str], path: Path, name: str) -> TextSide:
     if unpacked(path).suffix == ".xml":
-        return _from_xml(lines, name)
+        return _parse_xml(lines, name)
     sentences = {f"line {number}": line for number, line in enumerate(lines, start=1)}
     if path.name.startswith(f"{TAGS}."):  # without lines about the talk, and without tags of titles and descriptions
-        kept = {place: line for place, line in sentences.items() if not ABOUT.match(line)}
-        sentences = {place: TITLE_TAGS.sub("", line).strip() for place, line in kept.items()}
+        sentences = {
+            place: TITLE_TAGS.sub("", line).strip() for place, line in sentences.items() if not ABOUT.match(line)
+        }
     return TextSide(name, list(sentences.values()), list(sentences))
 
 
-def _from_xml(lines: list[str], name: str) -> TextSide:
-    """The text of every ``<seg>``, with the typographic apostrophe as the plain one."""
+def _parse_xml(lines: list[str], name: str) -> TextSide:
+    """The text of every ``<seg>``, with plain apostrophes in place of typographic ones."""
     try:
         root = ElementTree.fromstring("\n".join(lines))
     except ElementTree.ParseError as error:

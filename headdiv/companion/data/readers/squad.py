@@ -35,9 +35,9 @@ class Question(NamedTuple):
 def read_squad(paths: Sequence[Path], bad_records: BadRecords) -> list[Question]:
     """The questions of files, in UTF-8 and packed (``.gz``, ``.zst``) or not, one after the other.
 
-    Texts are kept as they are, white space and all, since offsets count in them. A question is a bad record when
-    something of it is missing or empty, when an answer is not found at its offset, or when an earlier question has its
-    id (the earlier one stays).
+    Texts keep their white space, since offsets are counted in it too. A question is a bad record when one of its
+    fields is missing or empty, when an answer is not found at its offset, or when an earlier question has its id (the
+    earlier one stays).
 
     Raises:
         DataError: a file is missing, damaged or not of SQuAD's form, or holds no questions at all; or a question

@@ -17,8 +17,8 @@ from headdiv.companion.data.readers.lines import (
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
-# Lines of the web page's buttons in many texts of the archive. XSum's widely used JSON form
-# is made without them, so the archive is read without them too.
+# Labels of the web page's buttons, which are lines of many texts in the archive. XSum's widely used JSON form
+# lacks them, so the archive is read without them too.
 BUTTONS = {
     *("Share this with", "Email", "Facebook", "Messenger", "Twitter", "Pinterest", "WhatsApp", "Linkedin", "LinkedIn"),
     *("Copy this link", "These are external links and will open in a new window"),
@@ -27,7 +27,7 @@ SUFFIX = ".summary"
 
 
 class Article(NamedTuple):
-    """A document with its summary, and the id its data set gives it."""
+    """A document with its summary, and its id in the data set."""
 
     id: str
     document: str
@@ -57,7 +57,7 @@ def read_archive(archive: Path | str, split_file: Path | str, split: str, bad_re
     """Read the articles of one split from XSum's public archive, without unpacking it to disk.
 
     The archive is ``XSUM-EMNLP18-Summary-Data-Original.tar.gz``, from https://github.com/EdinburghNLP/XSum.
-    Its members are called ``<id>.summary`` in a folder; each has sections that begin with a line
+    Its members are files ``<id>.summary`` in a folder; each has sections that begin with a line
     ``[SN]<name>[SN]``. The section FIRST-SENTENCE is the summary and RESTBODY the document; both are read
     without empty lines and without the lines in `BUTTONS`.
 

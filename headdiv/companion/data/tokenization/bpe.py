@@ -1,4 +1,4 @@
-"""Byte-level byte pair encoding by Hugging Face ``tokenizers``: train one, or load one such as GPT-NeoX's."""
+"""Byte-level byte-pair encoding by Hugging Face ``tokenizers``: train one, or load one such as GPT-NeoX's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headdiv.core.errors import DataError
 from headdiv.core.files import read_json
 
 END_TEXT = "<|endoftext|>"  # the special token between documents
-SEEN = 2  # times: a pair of entries that occurs once in the whole training text is not worth an entry
+MIN_COUNT = 2  # of a pair in the training text: a pair that occurs once is not worth an entry
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Bpe:
 
 
 def train_bpe(texts: Iterable[str], vocabulary_size: int) -> str:
-    """A tokeniser of ``texts``, as JSON for `load_bpe`; the same texts in the same order always give the same one.
+    """Train a tokeniser, as JSON for `load_bpe`; the same texts in the same order always give the same one.
 
     Its entries are ``<|endoftext|>`` with id 0, the 256 bytes, and merges of pairs that occur at least twice.
 
@@ -55,7 +55,7 @@ def train_bpe(texts: Iterable[str], vocabulary_size: int) -> str:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
-        min_frequency=SEEN,
+        min_frequency=MIN_COUNT,
         special_tokens=[END_TEXT],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -89,7 +89,7 @@ def load_bpe(path: Path | str) -> Bpe:
     vocabulary = model["vocab"]
     if END_TEXT not in vocabulary:
         raise DataError(f"{path}: the BPE model's vocabulary of {len(vocabulary)} entries lacks {END_TEXT}")
-    # A batch must not be cut or filled up: windows are cut later.
+    # Texts must not be truncated or padded: windows are cut later.
     content = content | {"added_tokens": [], "truncation": None, "padding": None}
     tokenizer = Tokenizer.from_str(json.dumps(content))
     return Bpe(tokenizer, len(vocabulary), vocabulary[END_TEXT])

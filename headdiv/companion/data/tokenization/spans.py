@@ -63,11 +63,11 @@ def tokenise_with_offsets(text: str, lowercase: bool = False) -> Tokens:
 
 
 def answer_to_tokens(tokens: Tokens, answer: Answer) -> tuple[int, int, bool]:
-    """The smallest range of words that holds every word any of whose characters belongs to the answer.
+    """The smallest range of words that holds all characters of the answer, white space aside.
 
     Returns:
-        (first, last, exact): the first and the last word of the range, and whether the text from the one's
-        start to the other's end is the answer's text; white space at an answer's border makes it inexact.
+        (first, last, exact): the first and the last word of the range, and whether the text from the start of the
+        first to the end of the last is the answer's text; white space at an answer's border makes it inexact.
 
     Raises:
         BadRecordError: no word has a character of the answer.

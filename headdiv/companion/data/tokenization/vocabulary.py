@@ -23,11 +23,11 @@ class Vocabulary:
 
     @classmethod
     def build(cls, sentences: Iterable[Sequence[str]], min_frequency: int) -> Vocabulary:
-        """Words seen at least ``min_frequency`` times, most frequent first, ties by spelling; DataError: none."""
+        """Words that occur at least ``min_frequency`` times, most frequent first, ties by spelling; DataError: none."""
         counts = Counter(word for sentence in sentences for word in sentence)
         if max(counts.values(), default=0) < min_frequency:
-            often = f"occurs {min_frequency} times" if counts else "is there at all"
-            raise DataError(f"data.min_frequency: no word of the training text {often}; every word would be <unk>")
+            condition = f"occurs {min_frequency} times" if counts else "is there at all"
+            raise DataError(f"data.min_frequency: no word of the training text {condition}; every word would be <unk>")
         kept = (word for word, count in counts.items() if count >= min_frequency and word not in SPECIALS)
         return cls([*SPECIALS, *sorted(kept, key=lambda word: (-counts[word], word))])
 

@@ -9,7 +9,7 @@ from typing import Any
 import joblib
 import regex
 
-PARALLEL = 20_000  # lines from which on starting processes pays
+PARALLEL = 20_000  # lines from which starting processes is worth it
 SPACE = "▁"  # stands for a space before a word, as in SentencePiece
 _WORD = regex.compile(rf"{SPACE}?(?:\w+|[^\w{SPACE}])|{SPACE}")
 
@@ -41,14 +41,14 @@ def tokenize(
     Without loss, letters and digits stay together and every other character is a word, in any language; ``▁`` begins
     a word before which a space stood: ``l’été.`` -> ``▁l ’ été .``. Joined, they are the line again.
 
-    Case is folded after spaCy's rules, and of two spaces one is a word to them: lower-cased Multi30k, every word kept,
-    then has the vocabularies (9,797 and 18,669) that follow from the homeostasis paper's parameter counts.
+    Case is folded after spaCy's rules, which take the second of two spaces for a word: lower-cased Multi30k, every word
+    kept, then has the vocabularies (9,797 and 18,669) that follow from the homeostasis paper's parameter counts.
 
     Args:
         split_dashes: Moses: split words at dashes: ``a-b`` -> ``a @-@ b``.
         fold_late: Moses: fold case after the rules, not before. They depend on case: ``It sat. Then`` is split before
             the full stop, ``it sat. then`` is not.
-        tokenizer: "moses" (of a language that it has no rules for, those of English), "spacy" or "lossless".
+        tokenizer: "moses" (for a language without rules, those of English), "spacy" or "lossless".
     """
     if tokenizer == "spacy":
         spacy_words = [word.text for word in _spacy(language)(line.strip())]
@@ -62,20 +62,20 @@ def tokenize(
 
 
 def tokenize_all(lines: Sequence[str], language: str, **rules: Any) -> list[list[str]]:
-    """`tokenize` for many lines; from `PARALLEL` on by all processors, unless by spaCy, which is fast."""
+    """`tokenize` for many lines: from `PARALLEL` on in all processors, except with spaCy, which is fast."""
     if len(lines) < PARALLEL or rules.get("tokenizer") == "spacy":
         return [tokenize(line, language, **rules) for line in lines]
     return joblib.Parallel(n_jobs=-1)(joblib.delayed(tokenize)(line, language, **rules) for line in lines)
 
 
 def detokenize(words: Sequence[str], language: str, unescape: bool = False, tokenizer: str = "moses") -> str:
-    """Words to text: of "lossless" words the text that `tokenize` was given, of others a guess by Moses rules.
+    """Words to text: for "lossless" words the text that `tokenize` was given, for others a guess by Moses rules.
 
     The guess is wrong where the rules do not say on which side of a sign a space stood: ``aujourd’hui`` becomes
-    ``aujourd ’ hui``, ``“hello”`` ``“ hello ”``. Of spaCy's words Multi30k's test references have a BLEU of 99.97 in
-    German and 98.4 in English (hyphens: ``t - shirt``).
+    ``aujourd ’ hui``, ``“hello”`` ``“ hello ”``. Multi30k's test references, joined again from spaCy's words, have a
+    BLEU of 99.97 in German and 98.4 in English (hyphens: ``t - shirt``).
 
-    ``unescape`` undoes what Moses' own tokeniser writes for signs of XML (``&apos;``).
+    ``unescape`` undoes the XML entities that Moses' own tokeniser writes (``&apos;``).
     """
     if tokenizer == "lossless":
         return "".join(words).replace(SPACE, " ").strip()

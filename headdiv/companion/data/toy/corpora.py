@@ -1,4 +1,4 @@
-"""Seeded toy corpora of the five tasks. Only ``random()`` is called of a generator: its sequence never changes.
+"""Seeded toy corpora of the five tasks. They draw with ``random()`` alone, whose sequence never changes.
 
 Test and validation sets are drawn before the training set, so that they do not depend on its size.
 """
@@ -24,19 +24,19 @@ from headdiv.core.errors import ConfigError
 from headdiv.core.files import replacing
 
 SEED = 1
-PAIRS, DOCUMENTS = 4000, 3000  # for training, unless `data.examples` says it: translation and summaries; the others
+PAIRS, DOCUMENTS = 4000, 3000  # default of `data.examples`: translation and summarisation; the other tasks
 FEW = 4  # nouns of each kind for summaries and questions: small models learn to look up what they meet often
 SHARES = {  # documents in a thousand, near SlimPajama's shares of tokens
     "RedPajamaCommonCrawl": 522, "RedPajamaC4": 267, "RedPajamaGithub": 52, "RedPajamaBook": 42,
     "RedPajamaArXiv": 46, "RedPajamaWikipedia": 38, "RedPajamaStackExchange": 33,
 }  # fmt: skip
 SHARDS = ("test-0", "valid-0", "train-0", "train-1", "train-2")
-FEWEST_DOCUMENTS = 10 * len(SHARES)  # a tenth of them has one document of each source
+FEWEST_DOCUMENTS = 10 * len(SHARES)  # so that a tenth of them can have one document of each source
 _T = TypeVar("_T")
 
 
 class Draw:
-    """Draws of sentences, all from ``source``; ``nouns`` limits how many of each kind are used."""
+    """Draws sentences with the random numbers of ``source``; ``nouns`` limits how many nouns of each kind are used."""
 
     def __init__(self, source: random.Random, nouns: int | None = None) -> None:
         self.random, self.nouns = source.random, nouns
@@ -117,16 +117,16 @@ class Draw:
                 yield text, sentence
 
     def paragraph(self, words: tuple[int, int], longest: int) -> list[tuple[str, Sentence]]:
-        """Three or four distinct sentences of at most ``longest`` words, with so many words together."""
+        """Three or four distinct sentences of at most ``longest`` words; ``words``: fewest and most words together."""
         while True:
-            drawn = dict(islice(self.sentences(longest), self.pick((3, 4))))
-            if len(drawn) > 2 and words[0] <= len(" ".join(drawn).split()) <= words[1]:
-                return list(drawn.items())
+            sentences = dict(islice(self.sentences(longest), self.pick((3, 4))))
+            if len(sentences) > 2 and words[0] <= len(" ".join(sentences).split()) <= words[1]:
+                return list(sentences.items())
 
 
-def _splits(sizes: dict[str, int], draw: Callable[[str, int], _T]) -> dict[str, list[_T]]:
-    drawn = {name: [draw(name, number) for number in range(sizes[name])] for name in ("test", "valid", "train")}
-    return {name: drawn[name] for name in sizes}
+def _draw_splits(sizes: dict[str, int], draw: Callable[[str, int], _T]) -> dict[str, list[_T]]:
+    examples = {name: [draw(name, number) for number in range(sizes[name])] for name in ("test", "valid", "train")}
+    return {name: examples[name] for name in sizes}
 
 
 def translation(train: int, valid: int, test: int, seed: int) -> dict[str, list[tuple[str, str]]]:
@@ -139,11 +139,11 @@ def translation(train: int, valid: int, test: int, seed: int) -> dict[str, list[
         used.add(text)
         return text, grammar.german(sentence)
 
-    return _splits({"train": train, "valid": valid, "test": test}, pair)
+    return _draw_splits({"train": train, "valid": valid, "test": test}, pair)
 
 
 def generated_texts(count: int = 200, seed: int = 1) -> tuple[list[str], list[str]]:
-    """Sentences of headdiv's own small language and their translations, for where there is no text at hand."""
+    """English sentences of headdiv's toy grammar and their German translations, for use without a data set."""
     sources, targets = zip(*translation(count, 1, 1, seed)["train"], strict=True)
     return list(sources), list(targets)
 
@@ -155,28 +155,29 @@ def articles(train: int, valid: int, test: int, seed: int) -> dict[str, list[Art
 
     def article(name: str, number: int) -> Article:
         while True:
-            drawn = draw.paragraph((20, 60), longest=14)
-            lead, summary = drawn[0][0], summarise(drawn[0][1])
+            sentences = draw.paragraph((20, 60), longest=14)
+            lead, tree = sentences[0]
+            summary = summarise(tree)
             if lead not in used and 3 <= len(summary.split()) <= 10:
                 used.add(lead)
-                document = "\n".join(text for text, _ in drawn)
+                document = "\n".join(text for text, _ in sentences)
                 return Article(id=f"toy-{name}-{number}", document=document, summary=summary)
 
-    return _splits({"train": train, "valid": valid, "test": test}, article)
+    return _draw_splits({"train": train, "valid": valid, "test": test}, article)
 
 
 def summarise(sentence: Sentence) -> str:
     """The main clause without adverbials, adjectives and relative clauses."""
-    return english(Sentence(_bare(sentence.main)))
+    return english(Sentence(_strip_clause(sentence.main)))
 
 
-def _bare(clause: Clause) -> Clause:
-    def core(phrase: NounPhrase | None) -> NounPhrase | None:
+def _strip_clause(clause: Clause) -> Clause:
+    def strip(phrase: NounPhrase | None) -> NounPhrase | None:
         return phrase and replace(phrase, adjective="", relative=None)
 
-    that = clause.that and _bare(clause.that)
-    rest = {"place": None, "time": "", "front": False}
-    return replace(clause, subject=core(clause.subject), object=core(clause.object), that=that, **rest)
+    that = clause.that and _strip_clause(clause.that)
+    subject, object = strip(clause.subject), strip(clause.object)
+    return replace(clause, subject=subject, object=object, that=that, place=None, time="", front=False)
 
 
 def questions(train: int, valid: int, test: int, seed: int) -> dict[str, list[Question]]:
@@ -188,50 +189,54 @@ def questions(train: int, valid: int, test: int, seed: int) -> dict[str, list[Qu
     used: set[str] = set()
     splits: dict[str, list[Question]] = {}
     for split, size in {"test": test, "valid": valid, "train": train}.items():
-        splits[split] = made = []
-        while len(made) < size:
-            drawn = draw.paragraph((20, 30), longest=9)
-            context = " ".join(text for text, _ in drawn)
-            asked = [(text, _gold(context, answer)) for text, answer in askable([tree for _, tree in drawn])]
-            asked = [(text, golds) for text, golds in asked if golds][: min(3, size - len(made))]
-            if context in used or not asked:
+        max_answers = 1 if split == "train" else 3
+        splits[split] = drawn = []
+        while len(drawn) < size:
+            sentences = draw.paragraph((20, 30), longest=9)
+            context = " ".join(text for text, _ in sentences)
+            pairs = [
+                (text, _gold_answers(context, answer)) for text, answer in askable([tree for _, tree in sentences])
+            ]
+            pairs = [(text, golds) for text, golds in pairs if golds][: min(3, size - len(drawn))]
+            if context in used or not pairs:
                 continue
             used.add(context)
-            for text, golds in asked:
-                made.append(Question(f"toy-{split}-{len(made)}", text, context, golds[: 1 if split == "train" else 3]))
+            for text, golds in pairs:
+                drawn.append(Question(f"toy-{split}-{len(drawn)}", text, context, golds[:max_answers]))
     return {split: splits[split] for split in ("train", "valid", "test")}
 
 
 def askable(context: Sequence[Sentence]) -> list[tuple[str, NounPhrase]]:
     """Questions for subject and object of main clauses, each with the phrase that answers it.
 
-    A clause that denies something or has a pronoun is passed over, and so is one whose verb occurs in another clause
-    of the context: every question has one answer.
+    A clause that is negative or has a pronoun or a relative clause is passed over, and so is one whose verb occurs in
+    another clause of the context: every question has one answer.
     """
     mains = [sentence.main for sentence in context]
     others = [clause for sentence in context for clause in (sentence.other, sentence.main.that)]
     others += [phrase.relative for main in mains for phrase in (main.subject, main.object) if phrase]
     verbs = [clause.verb for clause in [*mains, *others] if clause]
-    asked = []
+    pairs = []
     for main in mains:
         phrases = [phrase for phrase in (main.subject, main.object) if phrase]
-        bad = main.negative or any(phrase.noun.kind == "pronoun" or phrase.relative for phrase in phrases)
-        if not bad and (main.object or main.predicate) and verbs.count(main.verb) == 1:
+        unfit = main.negative or any(phrase.noun.kind == "pronoun" or phrase.relative for phrase in phrases)
+        if not unfit and (main.object or main.predicate) and verbs.count(main.verb) == 1:
             bare = replace(main, time="", front=False, place=None)
             roles = ("subject", "object")[: len(phrases)]
-            asked += [(grammar.english_question(bare, role), getattr(main, role)) for role in roles]
-    return asked
+            pairs += [(grammar.english_question(bare, role), getattr(main, role)) for role in roles]
+    return pairs
 
 
-def _gold(context: str, answer: NounPhrase) -> tuple[Answer, ...]:
+def _gold_answers(context: str, answer: NounPhrase) -> tuple[Answer, ...]:
     """The answer, and the same without its determiner; none if it occurs twice."""
-    whole = english_phrase(answer)
-    short = whole.split(" ", 1)[-1] if answer.determiner in ("the", "a", "my", "this") else whole
-    starts = [match.start() for match in re.finditer(rf"\b{re.escape(whole)}\b", context, re.IGNORECASE)]
-    spans = dict.fromkeys(
-        (start + len(whole) - len(text), start + len(whole)) for start in starts for text in (whole, short)
-    )
-    return tuple(Answer(context[a:b], a) for a, b in spans) if len(starts) == 1 else ()
+    phrase = english_phrase(answer)
+    short = phrase.split(" ", 1)[-1] if answer.determiner in ("the", "a", "my", "this") else phrase
+    matches = list(re.finditer(rf"\b{re.escape(phrase)}\b", context, re.IGNORECASE))
+    if len(matches) != 1:
+        return ()
+    end = matches[0].end()
+    starts = dict.fromkeys(end - len(text) for text in (phrase, short))  # without repetition, in order
+    return tuple(Answer(context[start:end], start) for start in starts)
 
 
 def write_shards(folder: Path | str, documents: int, seed: int) -> None:
@@ -253,7 +258,9 @@ def write_shards(folder: Path | str, documents: int, seed: int) -> None:
         kinds = sorted((kind for kind in counts for _ in range(counts[kind])), key=lambda _: draw.random())
         lines = []
         for kind in kinds:
-            text = next(text for text in iter(lambda kind=kind: _document(kind, draw), None) if text not in used)
+            text = _draw_document(kind, draw)
+            while text in used:
+                text = _draw_document(kind, draw)
             used.add(text)
             lines.append(json.dumps({"text": text, "meta": {"redpajama_set_name": kind}}) + "\n")
         with replacing(Path(folder) / f"{shard}.jsonl.zst") as temporary:
@@ -261,22 +268,22 @@ def write_shards(folder: Path | str, documents: int, seed: int) -> None:
             temporary.write_bytes(packer.compress("".join(lines).encode()))
 
 
-def _document(kind: str, draw: Draw) -> str:
+def _draw_document(kind: str, draw: Draw) -> str:
     stream = draw.sentences()
 
-    def some(*numbers: int) -> str:
-        return " ".join(text for text, _ in islice(stream, draw.pick(numbers)))
+    def sentences(*counts: int) -> str:
+        return " ".join(text for text, _ in islice(stream, draw.pick(counts)))
 
     nouns = [draw.noun(list(lexicon()["nouns"])) for _ in range(3)]
     match kind:
         case "RedPajamaCommonCrawl":
-            return " | ".join(["Home", *(noun.english[1].capitalize() for noun in nouns)]) + f"\n{some(3, 4, 5)}"
+            return " | ".join(["Home", *(noun.english[1].capitalize() for noun in nouns)]) + f"\n{sentences(3, 4, 5)}"
         case "RedPajamaBook":
-            return f"Chapter {draw.pick(range(1, 21))}\n\n{some(3, 4, 5)}\n\n{some(3, 4, 5)}"
+            return f"Chapter {draw.pick(range(1, 21))}\n\n{sentences(3, 4, 5)}\n\n{sentences(3, 4, 5)}"
         case "RedPajamaWikipedia":  # every sentence is about the title
             topic = draw.noun(["person", "animal"])
-            about = (tree for _, tree in stream if tree.main.subject.noun.kind == topic.kind)
-            subjects = [(tree, replace(tree.main.subject, noun=topic)) for tree in islice(about, draw.pick((3, 4, 5)))]
+            trees = (tree for _, tree in stream if tree.main.subject.noun.kind == topic.kind)
+            subjects = [(tree, replace(tree.main.subject, noun=topic)) for tree in islice(trees, draw.pick((3, 4, 5)))]
             texts = [english(replace(tree, main=replace(tree.main, subject=subject))) for tree, subject in subjects]
             return f"= {topic.english[0].capitalize()} =\n\n{' '.join(texts)}"
         case "RedPajamaGithub":  # functions named after verbs, with nouns as arguments
@@ -292,9 +299,14 @@ def _document(kind: str, draw: Draw) -> str:
             parts = [rf"\section{{{nouns[0].english[1].capitalize()}}}"]
             for number in range(1, draw.pick((2, 3)) + 1):
                 a, b = draw.pick(range(1, 10)), draw.pick(range(1, 10))
-                parts.append(f"{some(2)}\nLemma {number}. Let $a = {a}$ and $b = {b}$. Then $a + b = {a + b}$.")
+                parts.append(f"{sentences(2)}\nLemma {number}. Let $a = {a}$ and $b = {b}$. Then $a + b = {a + b}$.")
             return "\n".join(parts)
         case "RedPajamaStackExchange":  # each question is answered by the sentence that it is about
-            asked = ((draw.pick(found)[0], text) for text, tree in stream if (found := askable([tree])))
-            return "\n\n".join(f"Q: {question}\nA: {text}" for question, text in islice(asked, draw.pick((2, 3, 4))))
-    return some(3, 4, 5, 6)
+            count, parts = draw.pick((2, 3, 4)), []
+            while len(parts) < count:
+                text, tree = next(stream)
+                if candidates := askable([tree]):
+                    question, _ = draw.pick(candidates)
+                    parts.append(f"Q: {question}\nA: {text}")
+            return "\n\n".join(parts)
+    return sentences(3, 4, 5, 6)

@@ -89,7 +89,8 @@ def lexicon() -> dict[str, Any]:
     data = yaml.safe_load(resources.files(__package__).joinpath("lexicon.yaml").read_text(encoding="utf-8"))
     data["nouns"] = {
         kind: [
-            Noun(kind, (singular, plural), (de, des), "mfn".index(gender)) for singular, plural, gender, de, des in rows
+            Noun(kind, (english, english_plural), (german, german_plural), "mfn".index(gender))
+            for english, english_plural, gender, german, german_plural in rows
         ]
         for kind, rows in data["nouns"].items()
     }
@@ -97,7 +98,7 @@ def lexicon() -> dict[str, Any]:
     data["verbs"] = [_verb(*row) for row in data["verbs"]]
     english, german = (tuple(forms.split()) for forms in data["copula"])
     data["copula"] = Verb(tuple(data["nouns"]), (), english, german)
-    data["words"] = {en: de for group in data["adjectives"] for en, de in group["words"].items()}
+    data["words"] = {word: forms for group in data["adjectives"] for word, forms in group["words"].items()}
     return data
 
 
@@ -113,8 +114,10 @@ def _verb(subject: list[str], object: list[str], english: str, german: str, mark
     )  # fmt: skip
 
 
-def _finite(forms: tuple[str, ...], past: bool, plural: bool) -> str:
-    return forms[4 if past and plural else 2 if past else 3 if plural else 1]
+def _finite_form(forms: tuple[str, ...], past: bool, plural: bool) -> str:
+    if past:
+        return forms[4 if plural else 2]
+    return forms[3 if plural else 1]
 
 
 def _is_plural(phrase: NounPhrase) -> bool:
@@ -136,7 +139,10 @@ def english(sentence: Sentence) -> str:
     if sentence.other is None:
         return _text(main)
     other = [sentence.link, *_english_clause(sentence.other)]
-    return _text([*other, ",", *main] if sentence.first else [*main, "," * (sentence.link == "but"), *other])
+    if sentence.first:
+        return _text([*other, ",", *main])
+    comma = "," if sentence.link == "but" else ""
+    return _text([*main, comma, *other])
 
 
 def english_phrase(phrase: NounPhrase, subject: bool = False) -> str:
@@ -156,11 +162,11 @@ def english_phrase(phrase: NounPhrase, subject: bool = False) -> str:
     return " ".join(word for word in words if word)
 
 
-def english_question(clause: Clause, asked: str) -> str:
-    """Ask in English for the "subject" ("Who sees the cat?") or the "object" ("What does the man see?") of a clause."""
-    verb, phrase = clause.verb, clause.subject if asked == "subject" else clause.object
+def english_question(clause: Clause, role: str) -> str:
+    """Ask in English for a clause's "subject" ("Who sees the cat?") or "object" ("What does the man see?")."""
+    verb, phrase = clause.verb, clause.subject if role == "subject" else clause.object
     words = ["who" if phrase.noun.kind == "person" else "what"]
-    if asked == "subject":  # the verb is singular whatever the answer's number
+    if role == "subject":  # the verb is singular whatever the answer's number
         return _text([*words, *_english_clause(replace(clause, subject=None))], "?")
     helper = clause.modal or ("did" if clause.past else "do" if _is_plural(clause.subject) else "does")
     return _text([*words, helper, english_phrase(clause.subject, subject=True), verb.english[0]], "?")
@@ -172,18 +178,22 @@ def _english_clause(clause: Clause, plural: bool = False) -> list[str]:
     if clause.subject is not None:
         words.append(english_phrase(clause.subject, subject=True))
         plural = _is_plural(clause.subject)
-    finite = _finite(clause.verb.english, clause.past, plural)
+    finite = _finite_form(clause.verb.english, clause.past, plural)
     if clause.modal:
         words += [clause.modal, clause.verb.english[0]]
     elif clause.negative and not clause.predicate:
         words += ["did" if clause.past else "do" if plural else "does", "not", clause.verb.english[0]]
     else:
-        words += [finite, "not" * clause.negative, clause.predicate]
-    words.append(english_phrase(clause.object) if clause.object else "")
+        words += [finite, "not" if clause.negative else "", clause.predicate]
+    if clause.object:
+        words.append(english_phrase(clause.object))
     if clause.place:
         words += [clause.place[0], english_phrase(clause.place[1])]
-    words.append("" if clause.front else clause.time)
-    return words if clause.that is None else [*words, clause.verb.that[0], *_english_clause(clause.that)]
+    if not clause.front:
+        words.append(clause.time)
+    if clause.that is not None:
+        words += [clause.verb.that[0], *_english_clause(clause.that)]
+    return words
 
 
 # ---- German
@@ -196,7 +206,8 @@ def german(sentence: Sentence) -> str:
     if other is None:
         return _text(main)
     if sentence.link in data["links"]:
-        return _text([*main, "," * (sentence.link == "but"), data["links"][sentence.link], *_german_main(other)])
+        comma = "," if sentence.link == "but" else ""
+        return _text([*main, comma, data["links"][sentence.link], *_german_main(other)])
     words = _german_last(other, data["subordinators"][sentence.link])
     return _text([*words, *main] if sentence.first else [*main, *words])
 
@@ -220,13 +231,15 @@ def german_phrase(phrase: NounPhrase, case: str) -> str:
     ending = strong if bare else data["weak"][case][column]
     adjective = data["words"][phrase.adjective][-1] + ending if phrase.adjective else ""
     form = noun.german[phrase.plural]
-    form += "n" * (phrase.plural and case == "dat" and form[-1] not in "ns")
+    if phrase.plural and case == "dat" and form[-1] not in "ns":
+        form += "n"
     return " ".join(word for word in (determiner, adjective, form) if word)
 
 
 def _german_relative(phrase: NounPhrase) -> list[str]:
     """The relative clause of a noun phrase, if it has one, between commas."""
-    if (clause := phrase.relative) is None:
+    clause = phrase.relative
+    if clause is None:
         return []
     case = "nom" if clause.subject is None else clause.verb.case
     column = 3 if phrase.plural else phrase.noun.gender
@@ -259,7 +272,8 @@ def _german_fields(clause: Clause, plural: bool = False) -> tuple[list[str], lis
         subject = [german_phrase(clause.subject, "nom"), *_german_relative(clause.subject)]
         plural = _is_plural(clause.subject)
     middle = ["" if clause.front else data["times"].get(clause.time, "")]
-    middle.append("nicht" * clause.negative)
+    if clause.negative:
+        middle.append("nicht")
     if object is not None:
         middle.insert(0 if object.definite else len(middle), german_phrase(object, verb.case))
         after += _german_relative(object)
@@ -274,4 +288,4 @@ def _german_fields(clause: Clause, plural: bool = False) -> tuple[list[str], lis
         after += _german_last(clause.that, verb.that[1])
     if clause.modal:
         return subject, middle, data["modals"][clause.modal][plural], verb.prefix + verb.german[0], after
-    return subject, middle, _finite(verb.german, clause.past, plural), "", after
+    return subject, middle, _finite_form(verb.german, clause.past, plural), "", after
