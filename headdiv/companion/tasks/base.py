@@ -2,12 +2,12 @@
 
 To add a task, write one file with a class after `Task` here, and enter it in ``__init__.py``. The class
 
-1. says what can be configured (`Data`, `Model`, `Decode`) and what things are called;
+1. says what can be configured (`Data`, `Model`, `Decode`), and names units, scores and texts;
 2. loads a corpus, builds a model, makes batches and takes a loss. A corpus has
    ``statistics`` (JSON): ``vocabulary`` by side, ``refused`` records by reason, and for "valid", "test" and, unless it
    is a stream, "train" the number of ``examples``; of "valid" also ``unigram_nll``, what the simplest model would
    reach, which `headdiv check` holds every run against;
-3. says what can be done with a text that is typed in: `apply`, `example_batch`, `example_texts`.
+3. handles a text that is typed in: `apply`, `example_batch`, `example_texts`.
 
 `tests/tasks/test_tasks_contract.py` holds every task to this. An experiment needs a table too, in one of the files in
 ``headdiv/companion/experiments/papers``.
@@ -41,8 +41,8 @@ from headdiv.training.learner import Losses
 
 Score = dict[str, Any]  # value, unit, signature
 
-BEST = "best"  # what scores and outputs of the best epoch's parameters are called, and their folder in a run's
-AVERAGE = "average"  # and those of the mean of the last epochs' parameters
+BEST = "best"  # name of the best epoch's parameters: in scores and outputs, and of their folder in the run's
+AVERAGE = "average"  # likewise, of the mean of the last epochs' parameters
 OF_PARAMETERS = {BEST: "of the best epoch", AVERAGE: "of the mean of the last epochs"}
 
 
@@ -68,7 +68,7 @@ LOSS_LABELS = {
     "training_nll": "Training loss without smoothing",
     "validation_nll": "Validation loss",
     "unigram_nll": "Loss of frequencies alone",
-    # The last two are scores of stored runs alone, which no new run has.
+    # The last two are scores of stored runs; no new run has them.
     "training_nll_evaluated": "Training loss in evaluation mode",
     "validation_nll_calibrated": "Validation loss after a temperature is fitted",
 }
@@ -76,11 +76,11 @@ LOSS_LABELS = {
 
 @dataclass(frozen=True)
 class Cut:
-    """Texts that are cut at a length, as captions say it."""
+    """Texts that are cut at a length, for captions."""
 
     share: str  # key of each split's statistics: the share of texts that were cut
-    what: str  # "articles"
-    limit: str  # key of the data's configuration: how many words are left
+    what: str  # the texts: "articles"
+    limit: str  # key of the data's configuration: how many words are kept
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class MainScore:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: what was asked for, what came of it, and the model to work with."""
+    """A finished run: its configuration, its results and its model."""
 
     config: RunConfig
     folder: Path
@@ -105,12 +105,12 @@ class Run:
 
     @property
     def point(self) -> dict[str, Any]:
-        """The curve's point of the epoch whose parameters the model has: the last, unless the record names another."""
+        """The curve's point of the epoch whose parameters the model has: the last unless the record names another."""
         return self.record["curve"][self.record.get("evaluated_epoch", 0) - 1]
 
     @property
     def task(self) -> Task:
-        """What it was trained on."""
+        """The task that it was trained on."""
         return tasks.TASKS[self.config.kind]
 
     @property
@@ -119,14 +119,14 @@ class Run:
         return next(self.model.parameters()).device
 
     def identity(self) -> dict[str, Any]:
-        """Which run it is: the first keys of whatever is stored of it."""
+        """What identifies the run: the first keys of every file that is stored about it."""
         config = self.config
         names = {name: getattr(config, name) for name in ("paper", "task", "kind", "variant", "seed")}
         return names | {"hash": self.folder.name, "config": config.model_dump(mode="json")}
 
 
 class Task(ABC):
-    """One kind of task. Without state: everything is handed in. A ``corpus`` is what `load` gives."""
+    """One kind of task. It has no state: everything is an argument. A ``corpus`` is what `load` returns."""
 
     name: ClassVar[str]  # what papers and `RunConfig.kind` call it
     Data: ClassVar[type[DataConfig]]  # the keys of ``data`` in a profile; likewise Model and Decode
@@ -136,12 +136,12 @@ class Task(ABC):
     ignores: ClassVar[tuple[str, ...]] = ("epoch_scores",)  # keys of ``train`` that have no effect
 
     unit: ClassVar[str]  # of losses: "nats/token"
-    accuracy: ClassVar[str]  # what the accuracy is the share of
-    unigram: ClassVar[str]  # what the loss of the simplest model is
+    accuracy: ClassVar[str]  # what the accuracy measures
+    unigram: ClassVar[str]  # how the simplest model predicts, whose loss is compared
     main_score: ClassVar[MainScore]  # what variants are compared by
-    test_score_name: ClassVar[str]  # the score on the test set that masked heads are judged by
-    also_compared: ClassVar[tuple[str, ...]] = ()  # of the best epoch and on further test sets, beside it
-    score_labels: ClassVar[Mapping[str, str]] = {}  # of other scores, where it is not the name with spaces
+    test_score_name: ClassVar[str]  # the score on the test set by which masked heads are judged
+    also_compared: ClassVar[tuple[str, ...]] = ()  # further scores of the best epoch and on further test sets
+    score_labels: ClassVar[Mapping[str, str]] = {}  # of other scores, where a label is not the name with spaces
     curves: ClassVar[tuple[Panel, ...]]  # panels of the figure of learning curves
     curves_caption: ClassVar[str]
 
@@ -149,15 +149,15 @@ class Task(ABC):
     batch_unit: ClassVar[str] = "tokens"  # what ``train.tokens_per_batch`` counts
     cuts: ClassVar[tuple[Cut, ...]] = ()
     mentioned: ClassVar[Mapping[str, str]] = {}  # counts of a split that a caption mentions where they are above 0
-    sides: ClassVar[tuple[str, str]] = ("text", "text")  # what encoder and decoder read; of one stack the same twice
+    sides: ClassVar[tuple[str, str]] = ("text", "text")  # what encoder and decoder read; the same twice for one stack
     output: ClassVar[str]  # what the model's output is called
-    second_is_input: ClassVar[bool] = False  # a second typed text is a question; else an output for the decoder
-    predicts_text: ClassVar[bool] = False  # of a typed text, the text itself is predicted and not the output
+    second_is_input: ClassVar[bool] = False  # whether a second typed text is a question, else it is the decoder's text
+    predicts_text: ClassVar[bool] = False  # whether a typed text itself is predicted, not an output
 
-    # ---- settings and words
+    # ---- settings and labels
 
     def check_data(self, config: Any, at: Place = ("data",), source: Source | None = None) -> None:
-        """Check the data's settings, which ``at`` leads to in ``source``, against the files there are: ConfigError."""
+        """Check the data's settings, at ``at`` in ``source``, against the files that exist: ConfigError."""
         cache.check_data(config, self.roles, at, source)
 
     def check_model(self, model: Any, data: Any, at: Place = ("model",), source: Source | None = None) -> None:  # noqa: B027
@@ -165,17 +165,19 @@ class Task(ABC):
 
     def score_label(self, name: str) -> str:
         """What tables call a score: "Validation loss"."""
-        known = {**LOSS_LABELS, self.main_score.name: self.main_score.label, **self.score_labels}
+        labels = {**LOSS_LABELS, self.main_score.name: self.main_score.label, **self.score_labels}
+        if name in labels:
+            return labels[name]
         for base in (self.test_score_name, *self.also_compared, "validation_nll"):
-            if name not in known and name.startswith(f"{base}_"):
-                which = name.removeprefix(f"{base}_")
-                return f"{self.score_label(base)} {OF_PARAMETERS.get(which, f'on {which}')}"
-        return known.get(name) or name.replace("_", " ").capitalize()
+            if name.startswith(f"{base}_"):
+                suffix = name.removeprefix(f"{base}_")
+                return f"{self.score_label(base)} {OF_PARAMETERS.get(suffix, f'on {suffix}')}"
+        return name.replace("_", " ").capitalize()
 
     def training_size(self, data: Mapping[str, Any], statistics: Mapping[str, Any], whole: int | None = None) -> str:
-        """How much is learnt from, by data's settings and corpus's statistics: "29,000 training pairs".
+        """How much a run trains on, by the data's settings and the corpus's statistics: "29,000 training pairs".
 
-        ``whole``: how many examples the training set has of which these are a part.
+        ``whole``: how many examples the training set has, where only a part is trained on.
         """
         part_of = f" of {whole:,}" if whole else ""
         return f"{statistics['train']['examples']:,}{part_of} training {self.example_noun}"
@@ -187,7 +189,7 @@ class Task(ABC):
         """The prepared corpus, fetched and prepared where that has not been done; raises DataError."""
 
     def vocabulary(self, config: Any) -> tuple[int, ...]:
-        """Sizes of the vocabularies, which with the configuration decide the model's."""
+        """Sizes of the vocabularies, which decide the model's sizes together with the configuration."""
         return vocabulary_of(self.load(config))
 
     @abstractmethod
@@ -211,16 +213,16 @@ class Task(ABC):
     def epoch_scores(
         self, model: nn.Module, corpus: Any, config: RunConfig, device: torch.device | str
     ) -> dict[str, float]:
-        """Scores after every epoch beside the losses, by their names in the curve; the same on every rank.
+        """Scores after every epoch besides the losses, by their names in the curve; the same on every rank.
 
-        It must draw no random numbers: the training goes on after it.
+        It must draw no random numbers, since the training continues after it.
         """
         return {}
 
     # ---- tokens
 
     def special_tokens(self, batch: Any) -> dict[str, tuple[Tensor, Tensor]]:
-        """By kind of attention, which rows hold a special token: (T,) of the queries, (T',) of the keys."""
+        """By kind of attention, which rows hold a special token: masks (T,) of the queries, (T',) of the keys."""
         return {}
 
     @abstractmethod
@@ -235,32 +237,32 @@ class Task(ABC):
 
     @abstractmethod
     def scores(self, run: Run) -> dict[str, Score]:
-        """The task's scores with units and signatures; outputs are kept beside the model."""
+        """The task's scores with units and signatures; outputs are stored beside the model."""
 
     def compared_scores(self, run: Run) -> dict[str, Score]:
-        """Those of ``test_score_name`` and ``also_compared``; outputs are kept in the run's folder."""
+        """The scores ``test_score_name`` and ``also_compared``; outputs are stored in the run's folder."""
         scores = self.scores(run)
         return {name: scores[name] for name in (self.test_score_name, *self.also_compared)}
 
     def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
-        """The scores that outputs, as `outputs_file` has them, and references decide; none where these are no texts.
+        """The scores that follow from outputs, as in `outputs_file`, and references; none where these are no texts.
 
-        The run's model is not asked. ``tokens``: the outputs' own tokens, where the task keeps them.
+        The run's model is not used. ``tokens``: the outputs' own tokens, where the task stores them.
         """
         return {}
 
     def sentence_counts(self, run: Run, lines: list[str]) -> np.ndarray | None:
-        """What the main score needs of each output, a row each; None where nothing is kept of it."""
+        """The counts from which the main score is computed, a row for each output; None where there are none."""
         return None
 
     def further_tests(self, run: Run) -> dict[str, Run]:
-        """The run with other test sets that it is scored on (`compared_scores`), by name; each with its own folder."""
+        """The run with each further test set that it is scored on (`compared_scores`), by name, with its own folder."""
         return {}
 
     def outputs_file(self, run: Run) -> Path | None:
-        """JSON beside the model; None for a task without outputs.
+        """The JSON file of outputs beside the model; None for a task without outputs.
 
-        ``test`` has those of the test set; ``time``, where outputs are searched word by word, how long that took.
+        ``test`` has those of the test set; ``time`` how long a search word by word took.
         """
         return None
 
@@ -270,7 +272,7 @@ class Task(ABC):
 
     @abstractmethod
     def lengths(self, corpus: Any) -> dict[str, np.ndarray]:
-        """Lengths of the texts in words or tokens, by what they are lengths of."""
+        """Lengths of the texts in words or tokens, by the texts' name and unit: "source (tokens)"."""
 
     @abstractmethod
     def examples(self, run: Run, count: int) -> pd.DataFrame:
@@ -285,18 +287,18 @@ class Task(ABC):
         Args:
             run: a finished run.
             text: in question answering the passage.
-            second: the question; of other tasks it is not read.
-            batch: of `example_batch` with the same text and model: an output that was searched for it is taken.
+            second: the question; other tasks ignore it.
+            batch: what `example_batch` gave for the same text and model: an output that it searched is used again.
 
         Raises:
-            DataError: the task has no use for these texts.
+            DataError: the task cannot use these texts.
         """
 
     @abstractmethod
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Any:
-        """A typed text as a batch of one example, packed as the task packs its own, on the run's device.
+        """A typed text as a batch of one example, packed like the task's own batches, on the run's device.
 
-        Where ``second`` is an output for the decoder, it is the model's own if left out.
+        Where ``second`` is the decoder's text, the default is the model's own output.
 
         Raises:
             DataError: texts that cannot be packed.
@@ -307,7 +309,7 @@ class Task(ABC):
         """Examples of the test set as one would type them in: text, second text, and reference if there is any."""
 
     def unknown_words(self, run: Run, text: str) -> list[str]:
-        """The words of a typed text that the model does not know; none where it reads pieces down to single bytes."""
+        """The words of a typed text that the model does not know; none if its tokens go down to single bytes."""
         return []
 
     def expect_output(self, run: Run, batch: Any) -> Any:
@@ -325,7 +327,7 @@ def vocabulary_of(corpus: Any) -> tuple[int, ...]:
 
 
 def score(value: float, unit: str, signature: str) -> Score:
-    """One number with what it takes to read it."""
+    """A number with its unit and with how it was measured."""
     return {"value": value, "unit": unit, "signature": signature}
 
 
@@ -345,7 +347,7 @@ def observed_heads(run: Run, weights: bool = True) -> Iterator[Observed]:
 
 @torch.no_grad()
 def held_out_loss(run: Run, split: str) -> dict[str, float]:
-    """Loss in nats for each prediction and accuracy in percent on a split, nothing dropped out."""
+    """Loss in nats per prediction and accuracy in percent on a split, without dropout."""
     task, model = run.task, run.model.eval()
     nll = correct = count = 0.0
     for batch in task.held_out(run.corpus, split, run.config):

@@ -19,8 +19,8 @@ from headdiv.core.errors import DataError
 
 SAMPLES, SEED = 1000, 12345  # of the bootstrap, as in sacrebleu
 NAMED_WORDS, LONGEST_NAME = 5, 30  # words that a warning names, and characters of each
-# What translations have in its place when they are scored, as SentencePiece writes it. sacrebleu's tokenisers leave it
-# whole; "<unk>" they split into three tokens, which lengthens translations and hides the brevity penalty.
+# Replaces "<unk>" in translations when they are scored; SentencePiece writes it too. sacrebleu's tokenisers leave it
+# whole, but split "<unk>" into three tokens, which lengthens translations and hides the brevity penalty.
 UNKNOWN_MARK = "⁇"
 
 log = logging.getLogger(__name__)
@@ -32,17 +32,17 @@ def scored_text(lines: Sequence[str]) -> list[str]:
 
 
 def scored_references(lines: Sequence[str]) -> list[str]:
-    """References as they are scored: a ``⁇`` of theirs, which would match an unknown word, becomes ``??``."""
+    """References as they are scored: ``⁇``, which would match an unknown word, becomes ``??``."""
     return [line.replace(UNKNOWN_MARK, "??") for line in lines]
 
 
 def unknown_scores(lines: Sequence[str], total: int, what: str) -> dict[str, Score]:
-    """How many unknown words stand in these outputs, and their share.
+    """How many unknown words these outputs have, and their share.
 
     Args:
         lines: outputs as text, with ``<unk>`` for unknown words.
-        total: all of their words.
-        what: whose words these are, for the signature.
+        total: the number of all their words.
+        what: the words that are counted, for the signature.
     """
     count = sum(line.count(UNKNOWN_WORD) for line in lines)
     return {
@@ -52,11 +52,11 @@ def unknown_scores(lines: Sequence[str], total: int, what: str) -> dict[str, Sco
 
 
 def text_scores(lines: Sequence[str], references: Sequence[str], lowercase: bool = False) -> dict[str, Score]:
-    """BLEU and chrF by sacrebleu, and beside them what tells whether BLEU can be trusted.
+    """BLEU and chrF by sacrebleu, with scores that tell whether BLEU can be trusted.
 
     Args:
         lines: translations as text, unknown words as ``<unk>``.
-        references: one for each, as they stand.
+        references: one for each, as they are.
         lowercase: ignore case.
 
     Returns:
@@ -71,26 +71,26 @@ def text_scores(lines: Sequence[str], references: Sequence[str], lowercase: bool
         raise DataError(f"BLEU: found {len(lines)} translations and {len(references)} references, expected as many")
     texts = [scored_text(lines), [scored_references(references)]]
     bleu, chrf = sacrebleu.BLEU(lowercase=lowercase), sacrebleu.CHRF(lowercase=lowercase)
-    result, characters = bleu.corpus_score(*texts), chrf.corpus_score(*texts)
-    written = f"; {UNKNOWN_WORD} as {UNKNOWN_MARK}"
-    of_bleu = f"of BLEU, {bleu.get_signature()}{written}"
+    bleu_score, chrf_score = bleu.corpus_score(*texts), chrf.corpus_score(*texts)
+    bleu_signature = f"{bleu.get_signature()}; {UNKNOWN_WORD} as {UNKNOWN_MARK}"
+    chrf_signature = f"{chrf.get_signature()}; {UNKNOWN_WORD} as {UNKNOWN_MARK}"
     return {
-        "bleu": score(result.score, "0 to 100", f"{bleu.get_signature()}{written}"),
-        "chrf": score(characters.score, "0 to 100", f"{chrf.get_signature()}{written}"),
-        "length_ratio": score(result.ratio, "ratio", f"{of_bleu}: outputs over references"),
-        "brevity_penalty": score(result.bp, "0 to 1", of_bleu),
-    } | unknown_scores(lines, result.sys_len, "the outputs' tokens, as BLEU counts them")
+        "bleu": score(bleu_score.score, "0 to 100", bleu_signature),
+        "chrf": score(chrf_score.score, "0 to 100", chrf_signature),
+        "length_ratio": score(bleu_score.ratio, "ratio", f"of BLEU, {bleu_signature}: outputs over references"),
+        "brevity_penalty": score(bleu_score.bp, "0 to 1", f"of BLEU, {bleu_signature}"),
+    } | unknown_scores(lines, bleu_score.sys_len, "the outputs' tokens, as BLEU counts them")
 
 
 def round_trip(joined: Sequence[str], references: Sequence[str], lowercase: bool = False) -> Score:
-    """BLEU of references that were tokenised and joined again; a warning names words of theirs that did not come back.
+    """BLEU of references that were tokenised and joined again; a warning names their words that were changed by it.
 
     Args:
-        joined: the references as outputs equal to them would be written.
-        references: as they stand.
+        joined: the references, tokenised and joined again as outputs are.
+        references: as they are.
         lowercase: ignore case.
     """
-    metric, tokens, fold = sacrebleu.BLEU(lowercase=lowercase), Tokenizer13a(), str.lower if lowercase else str
+    metric, tokenize, fold = sacrebleu.BLEU(lowercase=lowercase), Tokenizer13a(), str.lower if lowercase else str
     value = min(metric.corpus_score(joined, [references]).score, 100.0)
     signature = f"{metric.get_signature()}; of the references, tokenised and joined again"
     if value < 100:
@@ -98,16 +98,16 @@ def round_trip(joined: Sequence[str], references: Sequence[str], lowercase: bool
         lost = [
             sorted(set(reference.split()) - set(text.split()))
             for text, reference in pairs
-            if tokens(text) != tokens(reference)
+            if tokenize(text) != tokenize(reference)
         ]
-        what, remedy = "none has four tokens", ""
+        reason, remedy = "none has four tokens", ""
         if lost:
-            named = ", ".join(word[:LONGEST_NAME] for word, _ in Counter(chain(*lost)).most_common(NAMED_WORDS))
-            what = f"{len(lost):,} of {len(references):,} do not come back as they were ({named})"
+            examples = ", ".join(word[:LONGEST_NAME] for word, _ in Counter(chain(*lost)).most_common(NAMED_WORDS))
+            reason = f"{len(lost):,} of {len(references):,} do not come back as they were ({examples})"
             remedy = "; data.tokenizer: lossless keeps text as it is"
-        signature += f": {what}"
+        signature += f": {reason}"
         log.warning(
-            "references, tokenised and joined again as outputs are, have a BLEU of %.2f: %s%s", value, what, remedy
+            "references, tokenised and joined again as outputs are, have a BLEU of %.2f: %s%s", value, reason, remedy
         )
     return score(value, "0 to 100", signature)
 
@@ -149,34 +149,34 @@ def paired_bootstrap(baseline: np.ndarray, systems: Mapping[str, np.ndarray], lo
     nine different at 0.05. Variation between trainings is not included. Equal translations have the p-value 1.
 
     Args:
-        baseline: `sentence_counts` of its translations, (S, 10).
-        systems: those of others, of as many sentences, by name.
+        baseline: `sentence_counts` of the baseline's translations, (S, 10).
+        systems: those of the other systems, of as many sentences, by name.
         lowercase: whether case was ignored, for the signature.
     """
     sentences = len(baseline)
     counts = np.stack([baseline, *systems.values()], axis=1)  # (S, 1 + systems, 10)
-    sums = _times_drawn(sentences, SAMPLES) @ counts.reshape(sentences, -1).astype(float)  # whole numbers: exact
+    sums = _draw_counts(sentences, SAMPLES) @ counts.reshape(sentences, -1).astype(float)  # whole numbers: exact
     sampled = bleu_of(sums.reshape(SAMPLES, *counts.shape[1:])).T  # (1 + systems, samples)
-    whole, *others = bleu_of(counts.sum(axis=0)).tolist()
-    scores = dict(zip(systems, others, strict=True))
+    baseline_score, *system_scores = bleu_of(counts.sum(axis=0)).tolist()
+    scores = dict(zip(systems, system_scores, strict=True))
     metric = sacrebleu.BLEU(lowercase=lowercase)
-    metric.corpus_score(["one"], [["one"]])  # it has no signature before
+    metric.corpus_score(["one"], [["one"]])  # which gives it a signature
     signature = metric.get_signature()
     signature.update("bs", SAMPLES)
     signature.update("seed", SEED)
     p_values = {
-        name: _p_value(value - whole, samples - sampled[0])
+        name: _p_value(value - baseline_score, samples - sampled[0])
         for (name, value), samples in zip(scores.items(), sampled[1:], strict=True)
     }
-    return Bootstrap(whole, scores, p_values, str(signature))
+    return Bootstrap(baseline_score, scores, p_values, str(signature))
 
 
 def token_bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> float:
     """BLEU-4 over given tokens, one reference each, 0 to 100: a check beside sacrebleu, which tokenises itself.
 
-    torchtext's, whose development has ended: release 0.6.0 is the last in pure Python; later ones are compiled against
-    one torch each. Nothing else in the project imports it. It joins tokens by spaces and splits them there again, so a
-    space in a token (of two spaces one is a word to spaCy) is another character to it.
+    It is torchtext's, whose development has ended: release 0.6.0 is the last in pure Python; later ones are compiled
+    for one torch each. Nothing else in the project imports it. It joins tokens by spaces and splits them again, so a
+    space in a token (spaCy takes the second of two spaces for a word) is replaced by another character.
     """
     from torchtext.data.metrics import bleu_score
 
@@ -186,24 +186,24 @@ def token_bleu(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequenc
 
 
 @lru_cache(maxsize=1)  # all seeds of an experiment have one test set
-def _times_drawn(sentences: int, samples: int) -> np.ndarray:
+def _draw_counts(sentences: int, samples: int) -> np.ndarray:
     """How often each sentence is drawn in each sample, (samples, S): its product with counts sums over the draws."""
     draws = np.random.default_rng(SEED).choice(sentences, size=(samples, sentences), replace=True)
     return np.stack([np.bincount(draw, minlength=sentences) for draw in draws]).astype(float)
 
 
 def bleu_of(counts: np.ndarray) -> np.ndarray:
-    """BLEU (0 to 100) of such counts summed over sentences, (…, 10) -> (…): sacrebleu's ``compute_bleu``, vectorised.
+    """BLEU (0 to 100) of summed `sentence_counts`, (…, 10) -> (…): sacrebleu's ``compute_bleu``, vectorised.
 
-    Smoothing is exponential: the k-th order of which nothing matches has 2⁻ᵏ matches.
+    Smoothing is exponential: the k-th order without matches has 2⁻ᵏ matches.
     """
-    matching, every, length, reference = counts[..., :4], counts[..., 4:8], counts[..., 8], counts[..., 9]
-    without = matching == 0
-    smoothed = np.where(without, 0.5 ** np.cumsum(without, axis=-1), matching)
-    some = np.maximum(every, 1)
+    matches, totals, length, reference = counts[..., :4], counts[..., 4:8], counts[..., 8], counts[..., 9]
+    unmatched = matches == 0
+    smoothed = np.where(unmatched, 0.5 ** np.cumsum(unmatched, axis=-1), matches)
+    precisions = 100 * smoothed / np.maximum(totals, 1)
     brevity = np.exp(np.minimum(1 - reference / np.maximum(length, 1), 0))
-    scores = brevity * np.exp(np.log(100 * smoothed / some).mean(axis=-1))
-    return np.where(without.all(axis=-1) | (every == 0).any(axis=-1), 0.0, scores)
+    scores = brevity * np.exp(np.log(precisions).mean(axis=-1))
+    return np.where(unmatched.all(axis=-1) | (totals == 0).any(axis=-1), 0.0, scores)
 
 
 def _p_value(difference: float, sampled: np.ndarray) -> float:

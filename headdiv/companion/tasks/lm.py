@@ -42,7 +42,7 @@ from headdiv.training.learner import Losses
 
 EVALUATION_TOKENS = 8000  # of a batch without training
 REPEATS = 5  # of the timed continuation
-WITHIN = 0.01  # of the best perplexity: where a run counts as converged
+WITHIN = 0.01  # relative distance to the lowest perplexity at which a run counts as converged
 EXAMPLE_TOKENS = 24  # of an example text
 NEW_TOKENS = 20  # of a continuation
 
@@ -53,7 +53,7 @@ PERPLEXITY_CAPTION = (
 
 
 def perplexity_curves(predicted: str) -> tuple[Panel, ...]:
-    """Panels of a task that predicts this kind of token."""
+    """Panels of a task that predicts this kind of token: "token", "masked token"."""
     perplexity = Panel("validation_nll", "validation perplexity", f"by {predicted}", perplexity=True, unigram=True)
     return TRAINING_LOSS, perplexity
 
@@ -97,10 +97,10 @@ class TimingConfig(Settings):
 
 
 class StreamTask(Task):
-    """What tasks on a stream of text have in common: its batches and those of held-out windows, and the loss."""
+    """What tasks on a stream of text share: training batches, batches of held-out windows, and the loss."""
 
     Network: ClassVar[type[nn.Module]]
-    nothing_to_predict: ClassVar[str]  # what a text must have, so that there is something to predict
+    nothing_to_predict: ClassVar[str]  # what is missing where a text has nothing to predict
 
     Model = LMConfig
     ignores = ("epoch_scores", "share")
@@ -133,14 +133,14 @@ class StreamTask(Task):
 
     @abstractmethod
     def windows(self, corpus: Any, split: str) -> np.ndarray:
-        """All windows of a held-out split, as those of the stream."""
+        """All windows of a held-out split, in the form of the stream's."""
 
     @abstractmethod
     def pack(self, windows: np.ndarray, corpus: Any, data: Any) -> Windows:
         """A batch of such windows."""
 
     def words(self, batch: Windows) -> dict[str, Tensor]:
-        """The tokens that are read, whichever the stack's kind of attention is."""
+        """The tokens that are read, for either kind of attention that the stack may have."""
         return {"encoder": batch.inputs, "decoder": batch.inputs}
 
     def decode_token(self, corpus: Any, kind: str, index: int) -> str:
@@ -148,7 +148,7 @@ class StreamTask(Task):
         return corpus.bpe.decode([index]).replace(" ", "␣").replace("\n", "↵")
 
     def data_examples(self, corpus: Any, count: int) -> pd.DataFrame:
-        """The first windows of the validation text, as they are cut."""
+        """The first windows of the validation text, as text."""
         windows = corpus.valid.windows[:count]
         return pd.DataFrame({"window": [corpus.bpe.decode(window[window != IGNORED]) for window in windows]})
 
@@ -160,19 +160,12 @@ class StreamTask(Task):
 
     def batch_stream(self, corpus: Any, config: RunConfig) -> BatchStream:
         """See `Task`; an epoch is ``data.epoch_tokens`` of the stream, whatever the length of the text."""
-        windows, batches = self._sizes(config)
-        data, stream = config.data, self.stream(corpus, config)
-        return TextBatchStream(
-            stream, windows, batches, partial(self.pack, corpus=corpus, data=data), corpus.bad_records
-        )
-
-    @staticmethod
-    def _sizes(config: RunConfig) -> tuple[int, int]:
-        """Windows of a batch, batches of an epoch."""
-        context = config.data.context
-        config.check_budget(context, "tokens of a window (data.context)")
-        windows = config.train.tokens_per_batch // context
-        return windows, max(1, round(config.data.epoch_tokens / (windows * context)))
+        data = config.data
+        config.check_budget(data.context, "tokens of a window (data.context)")
+        windows = config.train.tokens_per_batch // data.context  # of a batch
+        batches = max(1, round(data.epoch_tokens / (windows * data.context)))  # of an epoch
+        pack = partial(self.pack, corpus=corpus, data=data)
+        return TextBatchStream(self.stream(corpus, config), windows, batches, pack, corpus.bad_records)
 
     def held_out(self, corpus: Any, split: str, config: RunConfig) -> Iterator[Windows]:
         windows, data = self.windows(corpus, split), config.data
@@ -184,7 +177,7 @@ class StreamTask(Task):
     def loss(
         self, model: Callable[[Windows], Tensor], weight: Tensor, batch: Windows, smoothing: float = 0.0
     ) -> Losses:
-        """Cross-entropy of everything that is to be predicted; only its rows meet the output weight."""
+        """Cross-entropy of all tokens to predict; only their rows are multiplied by the output weight."""
         hidden, targets = model(batch), batch.targets
         if len(batch.predicted) < len(targets):
             hidden, targets = hidden[batch.predicted], targets[batch.predicted]
@@ -233,10 +226,10 @@ class LanguageModelling(StreamTask):
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Perplexity by token and by word, bits per byte, of both held-out splits; cost; convergence."""
-        found = text_measures(run.point["validation_nll"], run.corpus.valid, "", "valid")
-        found |= text_measures(held_out_loss(run, "test")["nll"], run.corpus.test, "test_", "test")
-        milliseconds, how = self.milliseconds_a_token(run)
-        return found | {
+        scores = text_measures(run.point["validation_nll"], run.corpus.valid, "", "valid")
+        scores |= text_measures(held_out_loss(run, "test")["nll"], run.corpus.test, "test_", "test")
+        milliseconds, conditions = self.milliseconds_a_token(run)
+        return scores | {
             "training_days": score(
                 run.record["cost"]["training_seconds"] / 86400,
                 "days",
@@ -245,7 +238,7 @@ class LanguageModelling(StreamTask):
             "inference_ms": score(
                 milliseconds,
                 "ms/token",
-                f"greedy, one text, cached keys and values, {how}, median of {REPEATS}",
+                f"greedy, one text, cached keys and values, {conditions}, median of {REPEATS}",
             ),
             "convergence_epoch": score(
                 convergence_epoch(run.record["curve"]),
@@ -256,32 +249,32 @@ class LanguageModelling(StreamTask):
         }
 
     def milliseconds_a_token(self, run: Run) -> tuple[float, str]:
-        """Time of one more token when a text is continued, keys and values cached; and how it was taken."""
+        """Time of one more token when a text is continued, keys and values cached; and the numbers of tokens."""
         timing, context = run.config.decode, run.config.data.context
-        read = min(timing.prompt_tokens, context // 2)
-        prompt = np.maximum(run.corpus.test.windows[0, :read], 0).tolist()
-        new = min(timing.new_tokens, context - read - 1)
+        prompt_tokens = min(timing.prompt_tokens, context // 2)
+        prompt = np.maximum(run.corpus.test.windows[0, :prompt_tokens], 0).tolist()
+        new_tokens = min(timing.new_tokens, context - prompt_tokens - 1)
         seconds = []
         for _ in range(REPEATS):
-            tokens = likeliest_tokens(run.model, prompt, new + 1)
+            tokens = likeliest_tokens(run.model, prompt, new_tokens + 1)
             next(tokens)
-            began = time.perf_counter()
-            deque(tokens, maxlen=0)
-            seconds.append((time.perf_counter() - began) / new)
-        return 1000 * statistics.median(seconds), f"{new} tokens after {read}"
+            start = time.perf_counter()
+            deque(tokens, maxlen=0)  # reads them all
+            seconds.append((time.perf_counter() - start) / new_tokens)
+        return 1000 * statistics.median(seconds), f"{new_tokens} tokens after {prompt_tokens}"
 
     def apply(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
-        """The likeliest continuation, of 20 tokens and half the context at most.
+        """The likeliest continuation, of at most 20 tokens and half the context.
 
-        Of a text for which the context has no room beside that, the end is read.
+        Of a text that does not fit into the rest of the context, the end is read.
         """
         bpe, context = run.corpus.bpe, run.config.data.context
         new_tokens = min(NEW_TOKENS, context // 2)
         prompt = [bpe.end, *bpe.encode_batch([text])[0]][-max(1, context - new_tokens) :]
-        return bpe.decode(_continued(run, prompt, new_tokens))
+        return bpe.decode(_continue(run, prompt, new_tokens))
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
-        """See `Task`: one window, which begins with a document's end; of a text longer than the context its end."""
+        """See `Task`: one window, which begins with the token ``end``; of a text longer than the context, its end."""
         bpe, data = run.corpus.bpe, run.config.data
         tokens = [bpe.end, *bpe.encode_batch([text])[0]][-data.context :]
         return self.pack(np.array([[*tokens, IGNORED]]), run.corpus, data).to(run.device)
@@ -291,11 +284,11 @@ class LanguageModelling(StreamTask):
         bpe, tokens = run.corpus.bpe, run.corpus.test.windows[:, :-1]
         tokens = tokens[tokens != IGNORED]
         documents = np.split(tokens, np.flatnonzero(tokens == bpe.end))[1 : count + 1]
-        most = min(EXAMPLE_TOKENS, run.config.data.context // 2)
-        return [(bpe.decode(document[1 : most + 1].tolist()), None, None) for document in documents]
+        length = min(EXAMPLE_TOKENS, run.config.data.context // 2)
+        return [(bpe.decode(document[1 : length + 1].tolist()), None, None) for document in documents]
 
     def examples(self, run: Run, count: int) -> pd.DataFrame:
-        """The first words of test windows, how they go on, and how the model goes on."""
+        """The first words of test windows, their continuation, and the model's."""
         bpe, context = run.corpus.bpe, run.config.data.context
         size = max(1, context // 4)
         rows = []
@@ -303,37 +296,37 @@ class LanguageModelling(StreamTask):
             tokens = window[window != IGNORED].tolist()
             ends = [i for i, token in enumerate(tokens[:size]) if token == bpe.end]
             begin = ends[-1] if ends and run.config.data.boundaries else 0  # a model with boundaries sees no further
-            text, rest = tokens[begin : begin + size], tokens[begin + size : begin + 2 * size]
-            if rest:
-                written = _continued(run, text, len(rest))
-                rows.append([bpe.decode(part) for part in (text, rest, written)])
+            text, continuation = tokens[begin : begin + size], tokens[begin + size : begin + 2 * size]
+            if continuation:
+                output = _continue(run, text, len(continuation))
+                rows.append([bpe.decode(part) for part in (text, continuation, output)])
         return pd.DataFrame(rows, columns=["text", "goes on", "model goes on"])
 
 
-def _continued(run: Run, prompt: list[int], new_tokens: int) -> list[int]:
-    """The likeliest tokens after a prompt, as the run's model has learnt to read documents."""
+def _continue(run: Run, prompt: list[int], new_tokens: int) -> list[int]:
+    """The likeliest tokens after a prompt, with boundaries of documents as in the run's training."""
     end = run.corpus.bpe.end if run.config.data.boundaries else None
     return list(likeliest_tokens(run.model, prompt, new_tokens, end))
 
 
 def perplexity(nats: float) -> float:
-    """e to the power of a mean loss; e^700 at most, which a model that has diverged may pass."""
+    """e to the power of a mean loss, at most e^700: the loss of a model that has diverged may exceed 700."""
     return math.exp(min(nats, 700.0))
 
 
 def text_measures(nll: float, text: HeldOut, prefix: str, split: str) -> dict[str, Score]:
-    """Perplexity and bits of a split from its mean loss in nats a token."""
+    """Perplexities and bits per byte of a split from its mean loss in nats per token."""
     total = nll * text.targets
-    what = f"{split} split, {text.targets:,} tokens in {text.documents:,} documents, an end of each counted"
+    details = f"{split} split, {text.targets:,} tokens in {text.documents:,} documents, an end of each counted"
     return {
-        f"{prefix}perplexity": score(perplexity(nll), "", f"by token: exp(nats/token); {what}"),
+        f"{prefix}perplexity": score(perplexity(nll), "", f"by token: exp(nats/token); {details}"),
         f"{prefix}word_perplexity": score(
             perplexity(total / text.words),
             "",
-            f"exp(nats/word), e^700 at most, {text.words:,} words between spaces; {what}",
+            f"exp(nats/word), e^700 at most, {text.words:,} words between spaces; {details}",
         ),
         f"{prefix}bits_per_byte": score(
-            total / math.log(2) / text.bytes, "bits/byte", f"{text.bytes:,} bytes of UTF-8; {what}"
+            total / math.log(2) / text.bytes, "bits/byte", f"{text.bytes:,} bytes of UTF-8; {details}"
         ),
     }
 
@@ -341,9 +334,9 @@ def text_measures(nll: float, text: HeldOut, prefix: str, split: str) -> dict[st
 def convergence_epoch(curve: list[dict[str, Any]]) -> float:
     """The epoch, in fractions, at which validation perplexity first comes within 1 % of its lowest."""
     losses = np.array([point["validation_nll"] for point in curve])
-    values, bar = np.exp(np.minimum(losses - losses.min(), 700.0)), 1 + WITHIN  # in units of the lowest
-    at = int(np.flatnonzero(values <= bar)[0])
-    if at == 0:
+    values, threshold = np.exp(np.minimum(losses - losses.min(), 700.0)), 1 + WITHIN  # in units of the lowest
+    index = int(np.flatnonzero(values <= threshold)[0])
+    if index == 0:
         return float(curve[0]["epoch"])
-    before, after = values[at - 1], values[at]
-    return float(curve[at - 1]["epoch"] + (before - bar) / (before - after))
+    before, after = values[index - 1], values[index]
+    return float(curve[index - 1]["epoch"] + (before - threshold) / (before - after))

@@ -1,4 +1,4 @@
-"""Masked language modelling: tokens that are hidden from the model, from those before and after them."""
+"""Masked language modelling: tokens that are hidden from the model, predicted from those before and after them."""
 
 from __future__ import annotations
 
@@ -77,39 +77,39 @@ class MaskedLanguageModelling(StreamTask):
         return replace(super().loss(model, weight, batch, smoothing), tokens=len(batch.inputs))
 
     def decode_token(self, corpus: MaskedCorpus, kind: str, index: int) -> str:
-        """A token, or the mask token that is read in its place."""
+        """A token as text, the mask token as ``[MASK]``."""
         return MASK_TOKEN if index == corpus.bpe.size else super().decode_token(corpus, kind, index)
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Perplexity and accuracy on the masked tokens of both held-out splits."""
         valid = {"nll": run.point["validation_nll"], "accuracy": run.point["validation_accuracy"]}
         test = held_out_loss(run, "test")
-        return _measures(valid, run, "valid", "") | _measures(test, run, "test", "test_")
+        return _split_scores(valid, run, "valid", "") | _split_scores(test, run, "test", "test_")
 
     def apply(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
         """A typed text with each ``[MASK]`` replaced by its likeliest token, all at once.
 
-        A space before it goes with it, since a word's token brings its own.
+        A space before ``[MASK]`` is dropped, since a word's token brings its own.
 
         Raises:
-            DataError: there is none, or the text is longer than the model's context.
+            DataError: there is no ``[MASK]``, or the text is longer than the model's context.
         """
         bpe = run.corpus.bpe
-        read = np.array([encode_masked(run, text)])
-        masked = read == bpe.size
+        tokens = np.array([encode_masked(run, text)])
+        masked = tokens == bpe.size
         if not masked.any():
             raise DataError(f"a text without {MASK_TOKEN}: expected at least one, where a token is to be filled in")
-        read[masked] = _fill(run, read, masked)
-        return bpe.decode(read[0, 1:])
+        tokens[masked] = _fill(run, tokens, masked)
+        return bpe.decode(tokens[0, 1:])
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
-        """See `Task`: one window; errors as those of `encode_masked`."""
-        read = np.array(encode_masked(run, text))
-        windows = np.stack([read, np.full_like(read, IGNORED)])[None]
+        """See `Task`: one window; errors of `encode_masked`."""
+        tokens = np.array(encode_masked(run, text))
+        windows = np.stack([tokens, np.full_like(tokens, IGNORED)])[None]
         return self.pack(windows, run.corpus, run.config.data).to(run.device)
 
     def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
-        """Of test windows with a masked token, the part that belongs to one document."""
+        """The part of each test window that holds its first masked token and belongs to one document."""
         end = run.corpus.bpe.decode([run.corpus.bpe.end])
         parts = (
             next(part for part in text.split(end) if MASK_TOKEN in part) for text in self.examples(run, count)["text"]
@@ -124,40 +124,42 @@ class MaskedLanguageModelling(StreamTask):
         return super().expect_output(run, batch.with_targets(filled))
 
     def examples(self, run: Run, count: int) -> pd.DataFrame:
-        """Beginnings of test windows with a mask token for each masked token, these tokens, and the likeliest ones."""
+        """Beginnings of test windows with ``[MASK]`` for each masked token, these tokens, and the likeliest ones."""
         bpe = run.corpus.bpe
         tokens = run.corpus.test.windows[:, :-1][:, :SHOWN_TOKENS]
         masked = run.corpus.masked["test"][:, 1, :SHOWN_TOKENS] != IGNORED
-        shown = np.flatnonzero(masked.any(axis=1))[:count]
-        tokens, masked = tokens[shown], masked[shown]
+        numbers = np.flatnonzero(masked.any(axis=1))[:count]
+        tokens, masked = tokens[numbers], masked[numbers]
         filled = tokens.copy()
-        if len(shown):
+        if len(numbers):
             filled[masked] = _fill(run, tokens, masked)
         rows = [
-            (_with_mask_tokens(truth, where, bpe), *(_listed(side[where], bpe) for side in (truth, answer)))
-            for truth, where, answer in zip(tokens, masked, filled, strict=True)
+            (_with_mask_tokens(truth, mask, bpe), _list_tokens(truth[mask], bpe), _list_tokens(answer[mask], bpe))
+            for truth, mask, answer in zip(tokens, masked, filled, strict=True)
         ]
         return pd.DataFrame(rows, columns=["text", "masked", "likeliest"])
 
 
-def _measures(measured: dict[str, float], run: Run, split: str, prefix: str) -> dict[str, Score]:
+def _split_scores(measures: dict[str, float], run: Run, split: str, prefix: str) -> dict[str, Score]:
     data, counts = run.config.data, run.corpus.statistics[split]
-    chosen, hidden, random = (f"{100 * s:g} %" for s in (data.mask_share, data.blank_share, data.random_share))
-    what = (
+    chosen, blank, random = (f"{100 * share:g} %" for share in (data.mask_share, data.blank_share, data.random_share))
+    details = (
         f"{split} split, {counts['predictions']:,} predictions among {counts['tokens']:,} tokens; {chosen} chosen, "
-        f"document ends never; of these {hidden} read as a blank, {random} as a random token; one choice for all runs"
+        f"document ends never; of these {blank} read as a blank, {random} as a random token; one choice for all runs"
     )
     return {
-        f"{prefix}perplexity": score(perplexity(measured["nll"]), "", f"exp(nats/masked token); {what}"),
-        f"{prefix}masked_accuracy": score(measured["accuracy"], "%", f"masked tokens that are the likeliest; {what}"),
+        f"{prefix}perplexity": score(perplexity(measures["nll"]), "", f"exp(nats/masked token); {details}"),
+        f"{prefix}masked_accuracy": score(
+            measures["accuracy"], "%", f"masked tokens that are the likeliest; {details}"
+        ),
     }
 
 
 def encode_masked(run: Run, text: str) -> list[int]:
-    """A typed text, its document's beginning first; each ``[MASK]`` is the entry after the vocabulary's last.
+    """The tokens of a typed text after the token ``end``; each ``[MASK]`` is the entry after the vocabulary's last.
 
     Raises:
-        DataError: it is longer than the model's context.
+        DataError: the text is longer than the model's context.
     """
     bpe, context = run.corpus.bpe, run.config.data.context
     first, *others = bpe.encode_batch(MASK_TOKENS.split(text))
@@ -172,26 +174,25 @@ def encode_masked(run: Run, text: str) -> list[int]:
 def _fill(run: Run, tokens: np.ndarray, masked: np.ndarray) -> np.ndarray:
     """The likeliest tokens for the masked ones of windows (R, N), in their order: (masked,)."""
     bpe = run.corpus.bpe
-    wanted = np.where(masked, bpe.size, IGNORED)  # any token: it only says that one is to be predicted
-    windows = np.stack([np.where(masked, bpe.size, tokens), wanted], axis=1)
+    targets = np.where(masked, bpe.size, IGNORED)  # any token: it only says that one is to be predicted
+    windows = np.stack([np.where(masked, bpe.size, tokens), targets], axis=1)
     return fill_in(run.model, make_masked_windows(windows, bpe.end, run.config.data.boundaries)).cpu().numpy()
 
 
 def _with_mask_tokens(tokens: np.ndarray, masked: np.ndarray, bpe: Bpe) -> str:
-    """The text of a window's tokens, typed as `MaskedLanguageModelling.apply` reads it."""
-    cuts = np.flatnonzero(masked)
-    parts = np.split(tokens, cuts)
-    written = [_decoded(parts[0], bpe)]
-    for part in parts[1:]:
+    """The text of a window's tokens, in the form that `MaskedLanguageModelling.apply` reads."""
+    first, *others = np.split(tokens, np.flatnonzero(masked))
+    text = _decode(first, bpe)
+    for part in others:
         space = " " if bpe.decode(part[:1]).startswith(" ") else ""
-        written += [space, MASK_TOKEN, _decoded(part[1:], bpe)]
-    return "".join(written)
+        text += f"{space}{MASK_TOKEN}{_decode(part[1:], bpe)}"
+    return text
 
 
-def _decoded(tokens: np.ndarray, bpe: Bpe) -> str:
+def _decode(tokens: np.ndarray, bpe: Bpe) -> str:
     return bpe.decode(tokens[tokens != IGNORED])
 
 
-def _listed(tokens: np.ndarray, bpe: Bpe) -> str:
+def _list_tokens(tokens: np.ndarray, bpe: Bpe) -> str:
     texts = (bpe.decode([token]) for token in tokens)
     return " | ".join(text.strip() or repr(text) for text in texts)

@@ -119,23 +119,23 @@ class QuestionAnswering(PairTask):
         nll = -log_p.gather(1, gold).sum()
         loss = nll
         if smoothing:
-            there = log_p > MASKED / 2
-            uniform = -(log_p.masked_fill(~there, 0.0).sum(1) / there.sum(1)).sum()
+            real = log_p > MASKED / 2  # not padding
+            uniform = -(log_p.masked_fill(~real, 0.0).sum(1) / real.sum(1)).sum()
             loss = (1 - smoothing) * nll + smoothing * uniform
         correct = (log_p.argmax(1) == batch.target_out).all(1).sum()
         return Losses(loss, nll.detach(), correct, count=len(gold), tokens=batch.target_rows.tokens)
 
     def decode_token(self, corpus: QACorpus, kind: str, index: int) -> str:
-        """A word; both sides share their words."""
+        """A word; both sides share the vocabulary."""
         return corpus.vocabulary.words[index]
 
     def data_examples(self, corpus: QACorpus, count: int) -> pd.DataFrame:
         """Questions with their first gold answer and their passage."""
-        rows = [(asked.question, asked.answers[0].text, asked.context) for asked in corpus.valid.questions[:count]]
+        rows = [(q.question, q.answers[0].text, q.context) for q in corpus.valid.questions[:count]]
         return pd.DataFrame(rows, columns=["question", "answer", "passage"])
 
     def lengths(self, corpus: QACorpus) -> dict[str, np.ndarray]:
-        """Of the training questions, their passages and their answers."""
+        """Lengths of the training questions, their passages and their answers."""
         first, last = corpus.train.answers[corpus.train.answerable].T
         sides = {"question": "source", "passage": "target"}
         sizes = {f"{name} (tokens)": corpus.train.pairs.sizes(side) for name, side in sides.items()}
@@ -154,32 +154,33 @@ class QuestionAnswering(PairTask):
         return squad_scores(self.answers(run), run.corpus.test.questions)
 
     def apply(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
-        """The answer to a question on a passage; errors as those of `example_batch`."""
-        return predict(run.model, self._typed(run, text, second), run.config.decode, run.device)[""]
+        """The answer to a question on a passage; errors of `example_batch`."""
+        return predict(run.model, self._typed_split(run, text, second), run.config.decode, run.device)[""]
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Batch:
         """See `Task`: a passage and a question.
 
         Raises:
-            DataError: there is no question, or one of them has no words, or holds what cannot be aligned to words.
+            DataError: there is no question, or either text has no words or cannot be aligned to them.
         """
-        return make_qa_batch(self._typed(run, text, second), [0]).to(run.device)
+        return make_qa_batch(self._typed_split(run, text, second), [0]).to(run.device)
 
-    def _typed(self, run: Run, passage: str, question: str | None) -> QASplit:
+    def _typed_split(self, run: Run, passage: str, question: str | None) -> QASplit:
         data, vocabulary = run.config.data, run.corpus.vocabulary
-        asked, read = (tokenise_with_offsets(text, data.lowercase) for text in (question or "", passage))
-        words = [asked.words[: data.question_words], read.words[: data.context_words]]
+        question_tokens = tokenise_with_offsets(question or "", data.lowercase)
+        passage_tokens = tokenise_with_offsets(passage, data.lowercase)
+        words = [question_tokens.words[: data.question_words], passage_tokens.words[: data.context_words]]
         if not all(words):
             raise DataError("a question and a passage of at least one word each are needed: give the question second")
-        offsets = np.stack([read.starts, read.ends], axis=1)
+        offsets = np.stack([passage_tokens.starts, passage_tokens.ends], axis=1)
         pairs = Pairs(*([vocabulary.encode(side)] for side in words))
         return QASplit(pairs, np.zeros((1, 2), dtype=np.int32), [Question("", question, passage, ())], [offsets])
 
     def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
-        return [(asked.context, asked.question, asked.answers[0].text) for asked in run.corpus.test.questions[:count]]
+        return [(q.context, q.question, q.answers[0].text) for q in run.corpus.test.questions[:count]]
 
     def unknown_words(self, run: Run, text: str) -> list[str]:
-        """Those of a passage."""
+        """The unknown words of a passage."""
         data, vocabulary = run.config.data, run.corpus.vocabulary
         words = list(dict.fromkeys(tokenise_with_offsets(text, data.lowercase).words[: data.context_words]))
         return [word for word, index in zip(words, vocabulary.encode(words), strict=True) if index == UNKNOWN]

@@ -1,4 +1,4 @@
-"""ROUGE of summaries, by Google's rouge-score package, each with a signature that says how it was taken."""
+"""ROUGE of summaries, by Google's rouge-score package, with signatures that say how it was measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headdiv.companion.tasks.base import Score, score
 from headdiv.core.errors import DataError
 
 UNIT = "0 to 100"
-# The name of each score and what it counts, for the signature.
+# What each score counts, for its signature.
 VARIANTS = {
     "rouge1": "unigrams",
     "rouge2": "bigrams",

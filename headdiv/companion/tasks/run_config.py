@@ -37,8 +37,9 @@ class RunConfig(Settings):
     threads: int = Field(1, ge=1, description="CPU threads; results are equal bit for bit for an equal number")
 
     def check_budget(self, needed: int, what: str) -> None:
-        """Raise a ConfigError where ``train.tokens_per_batch`` is below the tokens that a batch needs at least."""
-        if (budget := self.train.tokens_per_batch) < needed:
+        """Raise a ConfigError where ``train.tokens_per_batch`` is less than a batch needs at least."""
+        budget = self.train.tokens_per_batch
+        if budget < needed:
             raise ConfigError(f"train.tokens_per_batch: {budget:,} is below the {needed:,} {what}")
 
     @field_serializer("method", when_used="json")
@@ -57,23 +58,23 @@ class RunConfig(Settings):
 
     @property
     def hash(self) -> str:
-        """Equal for all runs that train the same thing: what is left out is names, and the search of outputs."""
+        """Equal for all runs that train the same: names, and how outputs are searched, are left out."""
         settings = self.model_dump(mode="json", exclude={"paper", "task", "variant", "data", "decode"})
         settings["data"] = self.data.deciding()
         for key in TrainConfig.of_no_effect:
             settings["train"].pop(key, None)
-        if not settings["train"]["epoch_scores"]:  # a later key: without it a run is what it was before
+        if not settings["train"]["epoch_scores"]:  # a key that was added later: hashes of earlier runs stay
             del settings["train"]["epoch_scores"]
         return short_hash({"recipe": RECIPE, **settings})
 
 
 def run_name(config: RunConfig) -> str:
-    """Names a trained model by all that decides it: its configuration, and what `content_of` changes with."""
+    """A trained model's name, from all that decides it: its configuration and `content_of`."""
     return short_hash([config.hash, content_of(config)])
 
 
 def content_of(config: RunConfig) -> str:
-    """Changes with the content of the corpus and, of a method from outside headdiv, with its code."""
+    """A hash of the corpus's content and, of a method from outside headdiv, of its code."""
     content, code = content_key(config.data), own_code(config.method)
     return short_hash([content, *code]) if code else content
 
@@ -81,35 +82,36 @@ def content_of(config: RunConfig) -> str:
 def difference(
     mine: dict[str, Any], theirs: dict[str, Any], sections: Iterable[str], free: Container[str] = ()
 ) -> str | None:
-    """The first difference with which two stored configurations ask for different results, None where there is none.
+    """The first difference by which two stored configurations may have different results, None if there is none.
 
-    In words: "train.epochs is 10, but 30". When checkpoints are written changes nothing, nor what is kept for the
-    backward pass. A key that only one has came later than the other, unless its default is not stored
-    (`hash_neutral`): then it has another value.
+    In words: "train.epochs is 10, but 30". When checkpoints are written, and what is stored for the backward pass, is
+    ignored. A key that only one has was added after the other was stored, and is ignored too, unless its default is not
+    stored (`hash_neutral`): then the values differ.
 
     Args:
-        mine: a run's configuration as its metrics keep it.
+        mine: a run's configuration as stored in its metrics.
         theirs: another's.
-        sections: those that are compared: "data", "model", "method", "train", "decode".
+        sections: what is compared: "data", "model", "method", "train", "decode".
         free: keys ("train.learning_rate") that may differ.
     """
     for section in sections:
         left, right = mine.get(section, {}), theirs.get(section, {})
         for key in right | left:
-            counts = (key in left and key in right) or _left_out_by_default(section, key, right)
-            differs = counts and key not in TrainConfig.of_no_effect and left.get(key) != right.get(key)
-            if differs and f"{section}.{key}" not in free:
+            comparable = (key in left and key in right) or _is_hash_neutral(section, key, right)
+            ignored = key in TrainConfig.of_no_effect or f"{section}.{key}" in free
+            if comparable and not ignored and left.get(key) != right.get(key):
                 values = (repr(values.get(key, "left at its default")) for values in (left, right))
                 return f"{section}.{key} is {', but '.join(values)}"
     return None
 
 
-def _left_out_by_default(section: str, key: str, values: dict[str, Any]) -> bool:
-    options = {
-        "data": tasks.TASKS["translation"].Data,
-        "model": ModelConfig,
-        "train": TrainConfig,
-        "method": METHODS[name].Options if (name := str(values.get("name"))) in METHODS else None,
-    }.get(section)
-    field = options.model_fields.get(key) if options else None
+def _is_hash_neutral(section: str, key: str, values: dict[str, Any]) -> bool:
+    """Whether a key's default is not stored."""
+    classes = {"data": tasks.TASKS["translation"].Data, "model": ModelConfig, "train": TrainConfig}
+    name = str(values.get("name"))
+    if name in METHODS:
+        classes["method"] = METHODS[name].Options
+    if section not in classes:
+        return False
+    field = classes[section].model_fields.get(key)
     return field is not None and field.exclude_if is not None

@@ -1,4 +1,4 @@
-"""What tasks on pairs of texts share, and translation and summarisation: from a source to a target, word by word."""
+"""Tasks on pairs of texts, and those that write a target word by word: translation and summarisation."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from headdiv.training.learner import Losses
 
 
 class PairTask(Task):
-    """Pairs of an encoder's and a decoder's text, in memory; each split of a corpus has ``pairs``."""
+    """A task on pairs of texts, one for the encoder and one for the decoder, in memory as ``pairs`` of a split."""
 
     evaluation_tokens: ClassVar[int] = 8000  # of a batch without training
-    budget: ClassVar[tuple[str, ...]] = ("target",)  # sides that a batch's budget of tokens counts
+    budget: ClassVar[tuple[str, ...]] = ("target",)  # sides whose tokens count for the size of a batch
 
     @abstractmethod
     def pack(self, split: Any, numbers: Sequence[int]) -> Batch:
         """A batch of these examples."""
 
     def scored(self, split: Any) -> np.ndarray:
-        """Numbers of the examples that a loss can be taken of."""
+        """Numbers of the examples that have a loss."""
         return np.arange(len(split.pairs))
 
     def learnt(self, split: Any, config: RunConfig) -> np.ndarray:
@@ -53,13 +53,13 @@ class PairTask(Task):
 
     @abstractmethod
     def search(self, run: Run) -> dict[str, Any]:
-        """The test set's outputs (``test``), and what else is kept of them beside the model."""
+        """The test set's outputs (``test``), and whatever else is stored with them."""
 
     def outputs_file(self, run: Run) -> Path:
         return run.folder / f"texts-{short_hash(run.config.decode.model_dump(mode='json'))}.json"
 
     def searched(self, run: Run) -> dict[str, Any]:
-        """What `search` found, kept beside the model for the next time, in a file named by what decides it."""
+        """The result of `search`, stored beside the model in a file whose name depends on the settings of decoding."""
         path = self.outputs_file(run)
         if not manifest.whole(path, "the search is made again"):
             write_json(path, self.search(run))
@@ -80,17 +80,17 @@ class PairTask(Task):
 
     def held_out(self, corpus: Any, split: str, config: RunConfig) -> Iterator[Batch]:
         data = getattr(corpus, split)
-        batches = self._in_order(data, self.scored(data))
+        batches = self._evaluation_batches(data, self.scored(data))
         for numbers in batches[distributed.rank() :: distributed.world()]:
             yield self.pack(data, numbers)
 
-    def _in_order(self, split: Any, numbers: np.ndarray) -> list[list[int]]:
+    def _evaluation_batches(self, split: Any, numbers: np.ndarray) -> list[list[int]]:
         """Batches without training, as numbers of examples."""
         sizes = split.pairs.sizes(*self.budget)[numbers]
         return [numbers[batch].tolist() for batch in batch_numbers(sizes, self.evaluation_tokens, seed=None)]
 
     def words(self, batch: Batch) -> dict[str, Tensor]:
-        """What is read on either side."""
+        """The tokens that each side reads."""
         return {"encoder": batch.source, "decoder": batch.target_in, "cross": batch.target_in}
 
 
@@ -123,29 +123,29 @@ class Seq2Seq(PairTask):
         return {"encoder": (source, source), "decoder": (target, target), "cross": (target, source)}
 
     def decode_token(self, corpus: Corpus, kind: str, index: int) -> str:
-        """A word, or a piece of one, of the side that asks."""
+        """A word, or a piece of one, of the side that the queries come from."""
         return (corpus.source if kind == "encoder" else corpus.target).words[index]
 
     def data_examples(self, corpus: Corpus, count: int) -> pd.DataFrame:
         return pd.DataFrame(corpus.valid.text[:count], columns=["source", "target"])
 
     def lengths(self, corpus: Corpus) -> dict[str, np.ndarray]:
-        """Of the training pairs, in words or pieces of words, the end token counted."""
+        """Lengths of the training pairs, in words or pieces of words, with the end token."""
         return {f"{side} (tokens)": corpus.train.pairs.sizes(side) for side in ("source", "target")}
 
     # ---- outputs
 
     def search(self, run: Run) -> dict[str, Any]:
-        """Texts, the words that they were joined of, what the main score needs of each, and how long it took.
+        """Texts, the words that they are joined from, the main score's counts of each, and how long the search took.
 
-        The time is of one pass by the wall clock, the model loaded before, until the texts are there. Nothing is
-        repeated: on a machine that does other things meanwhile the number is noisy.
+        The time is that of one pass by the wall clock, with the model loaded before, until all texts are written. It is
+        not repeated: on a machine that is busy otherwise the number is noisy.
         """
-        began = time.perf_counter()
+        start = time.perf_counter()
         outputs = translate(run.model, run.corpus.test.pairs.source, run.config.decode, run.device)
         tokens = [run.corpus.decode(output) for output in outputs]
-        lines = [self._joined(run, words) for words in tokens]
-        seconds = time.perf_counter() - began
+        lines = [self._join(run, words) for words in tokens]
+        seconds = time.perf_counter() - start
         counts, decode = self.sentence_counts(run, lines), run.config.decode
         machine = provenance(run.config.threads, run.device)
         return {
@@ -164,11 +164,11 @@ class Seq2Seq(PairTask):
         }
 
     def outputs(self, run: Run) -> list[str]:
-        """The test set's sources in the form of targets, as text."""
+        """The test set's outputs as text."""
         return self.searched(run)["test"]
 
     def references(self, run: Run) -> list[str]:
-        """The test set's targets as they are scored against."""
+        """The test set's targets, against which outputs are scored."""
         return [target for _, target in run.corpus.test.text]
 
     def examples(self, run: Run, count: int) -> pd.DataFrame:
@@ -178,9 +178,9 @@ class Seq2Seq(PairTask):
 
     def as_text(self, run: Run, output: list[int]) -> str:
         """Word indices as text."""
-        return self._joined(run, run.corpus.decode(output))
+        return self._join(run, run.corpus.decode(output))
 
-    def _joined(self, run: Run, words: list[str]) -> str:
+    def _join(self, run: Run, words: list[str]) -> str:
         data = run.config.data
         if data.tokenizer == "lossless" and run.corpus.subwords is None:  # a piece's unknown character brings no space
             words = [f"{SPACE}{word}" if word == UNKNOWN_WORD else word for word in words]
@@ -188,17 +188,17 @@ class Seq2Seq(PairTask):
 
     # ---- texts that are typed in
 
-    def _words(self, run: Run, text: str, side: str) -> list[str]:
+    def _tokenize(self, run: Run, text: str, side: str) -> list[str]:
         """A text of the source's or the target's side as words."""
         data, limit = run.config.data, self.limits.get(side)
-        if limit:  # as the corpus is read
+        if limit:  # texts with a limit have single spaces in the corpus too
             text = " ".join(text.split())
         words = tokenize(text, getattr(data, side, "en"), **data.word_rules)
         return words[: getattr(data, limit)] if limit else words
 
     def unknown_words(self, run: Run, text: str) -> list[str]:
-        """Those of a source with an unknown piece."""
-        words = dict.fromkeys(self._words(run, text, "source"))
+        """The words of a source that have an unknown piece."""
+        words = dict.fromkeys(self._tokenize(run, text, "source"))
         return [word for word in words if (run.corpus.encode([word], "source") == UNKNOWN).any()]
 
     def apply(self, run: Run, text: str, second: str | None = None, batch: Batch | None = None) -> str:
@@ -207,13 +207,13 @@ class Seq2Seq(PairTask):
         return self.as_text(run, batch.target_out[:-1].tolist())
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Batch:
-        """See `Task`; ``second`` is the output that the decoder is given."""
-        source = run.corpus.encode(self._words(run, text, "source"), "source")
+        """See `Task`; ``second`` is the text that the decoder reads."""
+        source = run.corpus.encode(self._tokenize(run, text, "source"), "source")
         if second is None:
             (output,) = translate(run.model, [source], run.config.decode, run.device)
             target = np.array(output, dtype=np.int32)
         else:
-            target = run.corpus.encode(self._words(run, second, "target"), "target")
+            target = run.corpus.encode(self._tokenize(run, second, "target"), "target")
         return make_batch(Pairs([source], [target]), [0]).to(run.device)
 
     def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:

@@ -23,7 +23,7 @@ _ARTICLE = re.compile(r"\b(?:a|an|the)\b")
 def normalise(text: str) -> str:
     """The form in which answers are compared.
 
-    In this order: lower case; the 32 ASCII punctuation characters deleted, so that "U.S." is "us" and
+    In this order: lower case; the 32 ASCII punctuation characters deleted, so that "U.S." becomes "us" and
     "well-known" one word; the words a, an, the replaced by a space; white space joined to single spaces.
     """
     return " ".join(_ARTICLE.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
@@ -48,7 +48,7 @@ def squad_scores(predictions: Mapping[str, str], questions: Sequence[Question]) 
     """Exact match ("em") and F1 ("f1") of predictions in percent, averaged over questions.
 
     Args:
-        predictions: answer text by question id; a question without one counts 0, one without a question nothing.
+        predictions: answer text by question id; a question without one scores 0, one without a question is ignored.
         questions: all questions that count.
     """
     answered = [

@@ -57,6 +57,6 @@ class Summarisation(Seq2Seq):
         return self.score_lines(run, self.outputs(run))
 
     def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
-        """The same for summaries from anywhere; their tokens are not asked for."""
+        """ROUGE and unknown words of any summaries; ``tokens`` are ignored."""
         words = sum(len(line.split()) for line in lines)
         return rouge(lines, self.references(run)) | unknown_scores(lines, words, "the summaries' words")

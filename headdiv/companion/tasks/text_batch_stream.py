@@ -73,11 +73,11 @@ class TextBatchStream(BatchStream):
 
     def restore(self, state: dict[str, Any]) -> None:
         self.done = state["done"]
-        self.stream.restore(state["stream"])  # which reads the current block again, its faults included
+        self.stream.restore(state["stream"])  # which reads the current block again, with its bad records
         self.bad_records.counts.clear()
         self.bad_records.counts.update(state["refused"])
 
     def report(self) -> dict[str, Any]:
-        """Tokens read of each source, how often all of its documents were, and records that were left out."""
+        """Tokens read of each source, complete passes over it, and the counts of records left out."""
         refused = dict(self.bad_records.counts)
         return {"tokens": self.stream.tokens, "passes": self.stream.passes, "refused": refused}

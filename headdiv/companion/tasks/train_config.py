@@ -13,7 +13,7 @@ from headdiv.training.config import TrainerConfig
 
 
 def examples_of(share: float, count: int) -> int:
-    """How many of ``count`` examples ``train.share`` is, rounded up; the share as written, so that 7 % of 100 is 7."""
+    """``share`` of ``count`` examples, rounded up; exact for the decimal that was written, so that 7 % of 100 is 7."""
     return ceil(Fraction(str(share)) * count)
 
 

@@ -26,7 +26,7 @@ from headdiv.companion.tasks.seq2seq import Seq2Seq
 from headdiv.core.files import short_hash
 from headdiv.core.settings import Distinct, Place, Source, config_error, hash_neutral, refuse_unread
 
-# After an epoch; not the run's own search, which may be another for the same training.
+# Used after each epoch in place of the run's own search, on which training must not depend.
 EPOCH_SEARCH = DecodeConfig(beam=1, batch_sentences=128)
 TOKENIZERS = {"moses": "Moses", "spacy": "spaCy", "lossless": "lossless"}
 
@@ -126,39 +126,41 @@ class Translation(Seq2Seq):
     output = "translation"
 
     def check_data(self, config: TranslationData, at: Place = ("data",), source: Source | None = None) -> None:
-        """Both languages must be there in every split, as files or in an archive; further test sets likewise."""
+        """Every split needs both languages, as files or in an archive; so do further test sets."""
         super().check_data(config, at, source)
         if config.is_toy:
-            why = "generated text is English and German as it is written, and has no other splits"
-            refuse_unread(config, ("source", "target", "tokenized", "more_tests"), why, at, source)
+            reason = "generated text is English and German as it is written, and has no other splits"
+            refuse_unread(config, ("source", "target", "tokenized", "more_tests"), reason, at, source)
             return
         languages, roles = (config.source, config.target), cache.roles_of_splits(config)
         for key, name in config.read_splits.items():
             if "archive" in roles[name]:
                 if key == "valid":
-                    what = "the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
-                    raise config_error((*at, "valid_every"), f"is missing: {what}", source)
-                continue  # its reader names the members that it lacks
+                    reason = (
+                        "the archive holds no validation set; expected a number (23, as published, takes every 23rd)"
+                    )
+                    raise config_error((*at, "valid_every"), f"is missing: {reason}", source)
+                continue  # its reader names missing members
             for side, language in zip(("source", "target"), languages, strict=True):
                 if language not in roles[name]:
-                    what = f"{language!r} is not known; there are: {', '.join(sorted(roles[name]))}"
-                    raise config_error((*at, side), what, source)
+                    message = f"{language!r} is not known; there are: {', '.join(sorted(roles[name]))}"
+                    raise config_error((*at, side), message, source)
         for number, name in enumerate(config.more_tests):
-            what = ""
+            place = (*at, "more_tests", number)
             if name not in roles:
-                what = f"{name!r} is not known; there are: {', '.join(sorted(roles))}"
-            elif "archive" not in roles[name] and not {*languages} <= {*roles[name]}:
-                what = f"{name!r} has no file for one of the languages; found {', '.join(roles[name])}"
-            if what:
-                raise config_error((*at, "more_tests", number), what, source)
+                message = f"{name!r} is not known; there are: {', '.join(sorted(roles))}"
+                raise config_error(place, message, source)
+            if "archive" not in roles[name] and not {*languages} <= {*roles[name]}:
+                message = f"{name!r} has no file for one of the languages; found {', '.join(roles[name])}"
+                raise config_error(place, message, source)
 
     def check_model(
         self, model: ModelConfig, data: TranslationData, at: Place = ("model",), source: Source | None = None
     ) -> None:
-        """One embedding of both sides needs one vocabulary."""
+        """A tied embedding of both sides needs a joint vocabulary."""
         if model.tied and not data.joint_vocabulary:
-            what = "source and target have a vocabulary each; expected data.joint_vocabulary: true"
-            raise config_error((*at, "tied"), f"found {model.tied!r}, but {what}", source)
+            reason = "source and target have a vocabulary each; expected data.joint_vocabulary: true"
+            raise config_error((*at, "tied"), f"found {model.tied!r}, but {reason}", source)
 
     def load(self, config: TranslationData) -> Corpus:
         return load_translation(config)
@@ -168,37 +170,37 @@ class Translation(Seq2Seq):
     ) -> dict[str, float]:
         """BLEU over words (0 to 100) of the first ``train.epoch_scores`` pairs of training and of validation, greedy.
 
-        Of training only pairs that are learnt from count, see ``train.share``.
-        Every rank translates all of them, which takes no longer than if one did. Training text is kept as indices
-        alone, so references are the vocabulary's words, and ``<unk>`` is one of them.
+        The training pairs are those of ``train.share``. Every rank translates all pairs, which takes no longer than if
+        one did. Training text is stored only as indices, so references are the vocabulary's words, and ``<unk>`` is one
+        of them.
         """
         scores = {}
-        for name, count in self._scored_pairs(corpus, config).items():
+        for name, count in self._scored_counts(corpus, config).items():
             pairs = (corpus.train if name == "training" else corpus.valid).pairs
             outputs = translate(model, pairs.source[:count], EPOCH_SEARCH, device)
             words, references = ([corpus.decode(line) for line in side] for side in (outputs, pairs.target[:count]))
             scores[f"{name}_bleu"] = bleu.token_bleu(words, references)
         return scores
 
-    def _scored_pairs(self, corpus: Corpus, config: RunConfig) -> dict[str, int]:
+    def _scored_counts(self, corpus: Corpus, config: RunConfig) -> dict[str, int]:
         """How many of the first pairs of training and of validation are scored after an epoch; {} if none are."""
         if not config.train.epoch_scores:
             return {}
-        there = {"training": len(self.learnt(corpus.train, config)), "validation": len(corpus.valid.pairs)}
-        return {name: min(config.train.epoch_scores, count) for name, count in there.items()}
+        sizes = {"training": len(self.learnt(corpus.train, config)), "validation": len(corpus.valid.pairs)}
+        return {name: min(config.train.epoch_scores, size) for name, size in sizes.items()}
 
     def scores(self, run: Run) -> dict[str, Score]:
         """BLEU and chrF by sacrebleu against the raw references; torchtext's BLEU over the model's own tokens."""
         searched = self.searched(run)
-        by_epoch = _by_epoch(run.record["curve"], self._scored_pairs(run.corpus, run.config))
-        return self.score_lines(run, searched["test"], searched["tokens"]) | by_epoch
+        curve_scores = _curve_scores(run.record["curve"], self._scored_counts(run.corpus, run.config))
+        return self.score_lines(run, searched["test"], searched["tokens"]) | curve_scores
 
     def sentence_counts(self, run: Run, lines: list[str]) -> np.ndarray:
         """Matching n-grams, all n-grams and lengths, (S, 10)."""
         return bleu.sentence_counts(lines, self.references(run), run.config.data.lowercase)
 
     def further_tests(self, run: Run) -> dict[str, Run]:
-        """Those of ``data.more_tests``; a folder belongs to a set's content, which the run's name does not say."""
+        """The test sets of ``data.more_tests``; a folder's name has the hash of the set, which the run's name lacks."""
         runs = {}
         for name in run.config.data.more_tests:
             test = load_further_test(run.config.data, name, run.corpus)
@@ -207,50 +209,53 @@ class Translation(Seq2Seq):
         return runs
 
     def score_lines(self, run: Run, lines: list[str], tokens: list[list[str]] | None = None) -> dict[str, Score]:
-        """The same for translations from anywhere, with ``<unk>`` for unknown words.
+        """BLEU, chrF and the BLEU of tokens of any translations, with ``<unk>`` for unknown words.
 
-        References stand as they are, since sacrebleu folds case itself. The BLEU of tokens is of ``tokens``; where they
-        are left out, of those of the text.
+        References are not lower-cased, since sacrebleu folds case itself. The BLEU of tokens is that of ``tokens``, by
+        default of the lines' own.
         """
         data, references, words = run.config.data, self.references(run), TOKENIZERS[run.config.data.tokenizer]
         scores = bleu.text_scores(lines, references, data.lowercase)
-        joined = f"; words of {words}, joined by Moses rules" if data.tokenizer == "spacy" else ""
-        joined += "; references that were tokenised, joined by Moses rules" if data.tokenized else ""
-        scores["bleu"]["signature"] += joined
-        scores["chrf"]["signature"] += joined
+        for name in ("bleu", "chrf"):
+            if data.tokenizer == "spacy":
+                scores[name]["signature"] += f"; words of {words}, joined by Moses rules"
+            if data.tokenized:
+                scores[name]["signature"] += "; references that were tokenised, joined by Moses rules"
         rules = data.word_rules
-        scores["bleu_references"] = _references_joined(tuple(references), data.target, tuple(rules.items()))
+        scores["bleu_references"] = _reference_round_trip(tuple(references), data.target, tuple(rules.items()))
         scores["bleu"]["signature"] += f"; references joined again: {scores['bleu_references']['value']:.2f}"
-        if not tokens:  # case is folded before words are found, since translations have none that the rules could go by
+        if not tokens:  # case is folded first, since translations have no capitals that Moses rules could use
             rules |= {"fold_late": False}
         expected = [tokenize(line, data.target, **rules) for line in bleu.scored_references(references)]
-        whose = "the model's own" if tokens else "of the joined text"
+        origin = "the model's own" if tokens else "of the joined text"
         tokens = tokens or [tokenize(line, data.target, **rules) for line in bleu.scored_text(lines)]
         case = "lower case" if data.lowercase else "case kept"
-        signature = f"torchtext 0.6.0 bleu_score, {words} tokens, {whose}, {case}, one reference"
+        signature = f"torchtext 0.6.0 bleu_score, {words} tokens, {origin}, {case}, one reference"
         scores["bleu_tokens"] = score(bleu.token_bleu(tokens, expected), "0 to 100", signature)
         return scores
 
 
 @lru_cache  # all runs of an experiment have one test set
-def _references_joined(references: tuple[str, ...], language: str, rules: tuple[tuple[str, Any], ...]) -> Score:
-    """BLEU of the references, taken apart into words and joined again; below 100 a warning names such words."""
+def _reference_round_trip(references: tuple[str, ...], language: str, rules: tuple[tuple[str, Any], ...]) -> Score:
+    """BLEU of the references, tokenised and joined again; below 100 a warning names words that were changed."""
     options = dict(rules)
     words = (tokenize(line, language, **options) for line in references)
     joined = [detokenize(line, language, tokenizer=options["tokenizer"]) for line in words]
     return bleu.round_trip(joined, references, options["lowercase"])
 
 
-def _by_epoch(curve: Sequence[Mapping[str, Any]], pairs: Mapping[str, int]) -> dict[str, Score]:
-    """The best BLEUs of a curve, and how soon training text was learnt; ``pairs``: how many were scored, by split."""
+def _curve_scores(curve: Sequence[Mapping[str, Any]], counts: Mapping[str, int]) -> dict[str, Score]:
+    """The best BLEUs of a curve, and how soon training text was learnt; ``counts``: how many pairs were scored."""
+    metrics = {
+        split: f"BLEU of words by torchtext 0.6.0, greedy, of the first {count:,} pairs of {split}"
+        for split, count in counts.items()
+    }
     scores = {}
-    for split, count in pairs.items():
-        what = f"BLEU of words by torchtext 0.6.0, greedy, of the first {count:,} pairs of {split}"
+    for split, metric in metrics.items():
         best = max(point[f"{split}_bleu"] for point in curve)
-        scores[f"{split}_bleu"] = score(best, "0 to 100", f"{what}, after the best of {len(curve)} epochs")
-    if pairs and len(curve) > 1:  # else there is no area
+        scores[f"{split}_bleu"] = score(best, "0 to 100", f"{metric}, after the best of {len(curve)} epochs")
+    if metrics and len(curve) > 1:  # else there is no area
         area = imi([point["training_bleu"] for point in curve], ideal=100)
-        what = f"BLEU of words by torchtext 0.6.0, greedy, of the first {pairs['training']:,} pairs of training"
-        signature = f"area under the curve of {what}, over that of 100 from epoch 1 to {len(curve)}"
+        signature = f"area under the curve of {metrics['training']}, over that of 100 from epoch 1 to {len(curve)}"
         scores["training_imi"] = score(area, "0 to 1", signature)
     return scores
