@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DIVERGING, SEQUENTIAL = "RdBu_r", "Blues"  # colours of what has a middle, which is white, and of what starts at white
 SIGNED = ("cosine", "correlation", "importance")  # measures with a middle at 0
-MOST = 16  # heads up to which the cells of a map have their numbers in them
+NUMBERED = 16  # heads up to which the cells of a map have their numbers in them
 SMALL = 7  # points, of a number in a cell
 
 __all__ = [
@@ -63,7 +63,7 @@ def head_map(frame: pd.DataFrame | pd.Series, measure: str | None = None, ax: Ax
     ax = _axes(ax, 0.42 * heads + 2, 0.34 * modules + 1)
     limits = (-largest, largest) if signed else (low, high)
     image = draw_map(ax, rows.to_numpy(float), limits, DIVERGING if signed else "viridis")
-    if heads <= MOST:
+    if heads <= NUMBERED:
         unit = 1.0 if largest >= 0.1 else 10.0 ** math.floor(math.log10(largest))
         write_numbers(ax, image, unit, 2 if unit == 1 else 1)
         if unit != 1:
@@ -94,7 +94,8 @@ def similarity_map(
         pairs = records
     else:
         chosen = [record for record in records if name in (None, record.spec.name)]
-        if len(names := {record.spec.name for record in chosen}) != 1:
+        names = {record.spec.name for record in chosen}
+        if len(names) != 1:
             raise DataError(f"name: found {name!r}, which is not one module ({', '.join(sorted(names)) or 'none'})")
         for record in chosen:
             _must_have_weights(record)
@@ -158,8 +159,8 @@ def draw_map(
     ``limits``: of the colours; with `DIVERGING` their middle is white.
     """
     rows, columns = cells.shape
-    look = {"vmin": limits[0], "vmax": limits[1]} if isinstance(limits, tuple) else {"norm": limits}
-    image = ax.imshow(cells, cmap=colours, aspect="auto", extent=(0.5, columns + 0.5, rows + 0.5, 0.5), **look)
+    scale = {"vmin": limits[0], "vmax": limits[1]} if isinstance(limits, tuple) else {"norm": limits}
+    image = ax.imshow(cells, cmap=colours, aspect="auto", extent=(0.5, columns + 0.5, rows + 0.5, 0.5), **scale)
     bare(ax)
     return image
 
@@ -187,10 +188,10 @@ def draw_maps(
     Returns:
         One of the images, for a colour bar.
     """
-    for line, panels, label in zip(axes, rows, y, strict=True):
-        for ax in line[len(panels) :]:
+    for row_axes, panels, label in zip(axes, rows, y, strict=True):
+        for ax in row_axes[len(panels) :]:
             ax.set_axis_off()
-        for ax, (title, cells) in zip(line, panels.items(), strict=False):
+        for ax, (title, cells) in zip(row_axes, panels.items(), strict=False):
             if cells is None:
                 ax.set_axis_off()
                 continue
@@ -198,7 +199,7 @@ def draw_maps(
             ax.set_title(title, fontsize=SMALL + 1)
             ax.set_xlabel(x, fontsize=SMALL + 1)
             ax.tick_params(labelsize=SMALL)
-        line[0].set_ylabel(label, fontsize=SMALL + 1)
+        row_axes[0].set_ylabel(label, fontsize=SMALL + 1)
     return image
 
 
@@ -209,13 +210,13 @@ def write_numbers(ax: Axes, image: AxesImage, unit: float = 1.0, digits: int = 2
     red, green, blue, _ = np.moveaxis(image.cmap(image.norm(values)), -1, 0)
     dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
     for (row, column), value in np.ma.ndenumerate(values):  # all but NaN
-        look = {"fontsize": SMALL, "color": "white" if dark[row, column] else "0.15"}
+        style = {"fontsize": SMALL, "color": "white" if dark[row, column] else "0.15"}
         text = f"{value / unit:.{digits}f}".replace("-", "−")
-        ax.text(left + 0.5 + column, top + 0.5 + row, text, ha="center", va="center", **look)
+        ax.text(left + 0.5 + column, top + 0.5 + row, text, ha="center", va="center", **style)
 
 
 def bare(ax: Axes) -> None:
-    """Ticks without lines, and no frame."""
+    """Remove the ticks' lines and the frame."""
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
 

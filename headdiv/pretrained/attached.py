@@ -71,20 +71,20 @@ class AttachedHeads(HeadModule):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> AttachedHeads:
         """A copy of the output projection alone, as peft makes it, has the same heads in front of it."""
-        apart = id(self.projections.module) not in memo and not self.inputs.copied_in(memo)
-        return self if apart else with_state(self, memo)
+        copied_alone = id(self.projections.module) not in memo and not self.inputs.copied_in(memo)
+        return self if copied_alone else with_state(self, memo)
 
     @property
     def output(self) -> nn.Module:
         """The output stage."""
-        found = self.projections.output
-        return getattr(found, "stage", found)
+        output = self.projections.output
+        return getattr(output, "stage", output)
 
     @property
     def needed(self) -> bool:
         """Whether the model cannot run without it."""
-        lacks = self.kept is not None and self.projections.naming.shared_bias
-        return lacks or self.key_heads is not None or hasattr(self.projections.output, "stage")
+        cuts_bias = self.kept is not None and self.projections.naming.shared_bias
+        return cuts_bias or self.key_heads is not None or hasattr(self.projections.output, "stage")
 
     def query_rows(self) -> PackedRows:
         """The queries' real tokens, while the model runs."""
@@ -93,7 +93,7 @@ class AttachedHeads(HeadModule):
     # ---- hooks
 
     def watch(self) -> None:
-        """Make sure that the module runs with this, and with nothing else between heads and output projection."""
+        """Make sure that the module's attention runs through this, with nothing between heads and output projection."""
         self.unwatch()
         module, output = self.projections.module, self.projections.output
         begin = module.register_forward_pre_hook(self._begin)
@@ -111,18 +111,19 @@ class AttachedHeads(HeadModule):
 
     def _check(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.spec.name not in self.inputs.passes:
-            raise DataError(f"{self._where}: its attention did not run through transformers' table of functions")
+            raise DataError(f"{self._label}: its attention did not run through transformers' table of functions")
         if self.expected is not None:
-            read, expected = (*args, *kwargs.values())[0].detach().flatten(), self.expected.flatten()
+            received, expected = (*args, *kwargs.values())[0].detach().flatten(), self.expected.flatten()
             self.checked, self.expected = True, None
-            if read.shape != expected.shape or not torch.allclose(read, expected.to(read), 0, 0, equal_nan=True):
+            same_shape = received.shape == expected.shape
+            if not same_shape or not torch.allclose(received, expected.to(received), 0, 0, equal_nan=True):
                 self.checked = False
                 raise DataError(
-                    f"{self._where}: its output projection reads something else than what its heads put out"
+                    f"{self._label}: its output projection reads something else than what its heads put out"
                 )
 
     @property
-    def _where(self) -> str:
+    def _label(self) -> str:
         return f"{self.spec.name} ({type(self.projections.module).__name__})"
 
     def attend(
@@ -142,7 +143,7 @@ class AttachedHeads(HeadModule):
             DataError: the module runs attention more than once, or heads are recorded with a mask of an unknown form.
         """
         if self.spec.name in self.inputs.passes:
-            raise DataError(f"{self._where}: its attention runs more than once in a forward pass of the module")
+            raise DataError(f"{self._label}: its attention runs more than once in a forward pass of the module")
         module = self.projections.module
         self.inputs.note(self.spec, mask, q, k, is_causal(module, options))
         if self.kept is not None and options.get("position_bias") is not None:
@@ -185,8 +186,10 @@ def repeated(x: Tensor, heads: int) -> Tensor:
 
 def is_causal(module: nn.Module, options: dict[str, Any]) -> bool:
     """Whether attention without a mask is causal."""
-    given = options.get("is_causal")
-    return bool(getattr(module, "is_causal", True) if given is None else given)
+    causal = options.get("is_causal")
+    if causal is None:
+        causal = getattr(module, "is_causal", True)
+    return bool(causal)
 
 
 def attention_weights(
@@ -196,15 +199,16 @@ def attention_weights(
     N, S = q.shape[2], k.shape[2]
     if mask is None and N > 1 and is_causal(module, options):
         mask = torch.ones(1, 1, N, S, dtype=torch.bool, device=q.device).tril()
-    seen = 1.0
+    visible = 1.0
     if mask is not None and mask.dtype == torch.bool:  # finite, so that a query that sees nothing has no NaN
-        seen = mask.any(-1, keepdim=True)
+        visible = mask.any(-1, keepdim=True)
         mask = torch.zeros(mask.shape, dtype=q.dtype, device=q.device).masked_fill(~mask, torch.finfo(q.dtype).min)
-    return own_function(module)(module, q, k, v[..., :1], mask, **{**options, "dropout": 0.0})[1] * seen  # for any v
+    _, weights = eager_attention(module)(module, q, k, v[..., :1], mask, **{**options, "dropout": 0.0})  # for any v
+    return weights * visible
 
 
-def own_function(module: nn.Module) -> Callable[..., Any]:
-    """The attention function of the file that the module's class comes from."""
+def eager_attention(module: nn.Module) -> Callable[..., Any]:
+    """The plain attention function in the file that defines the module's class."""
     return sys.modules[type(module).__module__].eager_attention_forward
 
 
@@ -229,7 +233,7 @@ class Attachment:
 
     @property
     def config(self) -> Any:
-        """The model's, which is saved with it."""
+        """The model's configuration, which is saved with it."""
         return self.configs[0]
 
     def record(self, key: str, value: Any) -> None:
@@ -238,18 +242,18 @@ class Attachment:
         self.config.headdiv = others if value is None else {**others, key: value}
 
     def record_removed(self) -> None:
-        """The same for the heads that modules have lost."""
+        """Keep the numbers of removed heads in the configuration."""
         removed = {
-            each.spec.name: [head + 1 for head in range(each.original) if head not in each.kept]
-            for each in self.heads
-            if each.kept is not None
+            attached.spec.name: [head + 1 for head in range(attached.original) if head not in attached.kept]
+            for attached in self.heads
+            if attached.kept is not None
         }
         self.record("removed", removed)
 
     def must_be_recorded(self) -> None:
         """Raise a DataError for a stack of T5: its configuration is a copy of the one that is saved."""
         owner = type(self.inputs.models[0].module).__name__
-        if owner.endswith("Stack") and any(each.projections.naming.shared_bias for each in self.heads):
+        if owner.endswith("Stack") and any(attached.projections.naming.shared_bias for attached in self.heads):
             raise DataError(
                 f"{owner}: a change of this part alone would not be in the saved model's config.json, without which "
                 "its weights cannot be loaded; expected the whole model, attached after this part was detached"
@@ -262,9 +266,9 @@ def changes(config: Any) -> dict[str, Any]:
 
 
 def attachment_of(model: nn.Module) -> Attachment | None:
-    """The attachment of an attached model, also from around what wraps it: peft, DDP, a module of the user's."""
-    inner = transformers_model(model)
-    return None if inner is None else inner.__dict__.get("headdiv_attachment")
+    """The attachment of an attached model, also where something wraps it: peft, DDP, a module of the user's."""
+    pretrained = transformers_model(model)
+    return None if pretrained is None else pretrained.__dict__.get("headdiv_attachment")
 
 
 def attach_heads(model: nn.Module) -> Attachment:
@@ -278,45 +282,48 @@ def attach_heads(model: nn.Module) -> Attachment:
             a module holds several models.
         ConfigError: transformers is not installed.
     """
-    if (found := attachment_of(model)) is not None:
-        for config in found.configs:
+    attachment = attachment_of(model)
+    if attachment is not None:
+        for config in attachment.configs:
             redirect(config)
-        return found
+        return attachment
     library, owner = transformers(), type(model).__name__
     models = [m for m in model.modules() if isinstance(m, library.PreTrainedModel)]
-    if any(str(each.config._attn_implementation).startswith(PREFIX) for each in models):
+    if any(str(m.config._attn_implementation).startswith(PREFIX) for m in models):
         raise DataError(
             f"{owner}: a part of it, or a model with the same config, is attached already; expected "
             "that to be detached, or a config of its own (copy.deepcopy(config) before the model is made)"
         )
-    inputs = Inputs(models=[Holder(each) for each in models])
+    inputs = Inputs(models=[Holder(m) for m in models])
     heads = [AttachedHeads(spec, projections, inputs) for spec, projections in attention_of(model)]
-    if not heads or not all(hasattr(each.projections.module, "config") for each in heads):
-        known = ", ".join("/".join((*naming.inputs, naming.output)) for naming in NAMINGS)
+    if not heads or not all(hasattr(attached.projections.module, "config") for attached in heads):
+        names = ", ".join("/".join((*naming.inputs, naming.output)) for naming in NAMINGS)
         raise DataError(
             f"{owner}: no attention that is known here; expected a model of transformers "
-            f"whose attention modules have projections named {known}. With headdiv.MultiheadAttention, which "
+            f"whose attention modules have projections named {names}. With headdiv.MultiheadAttention, which "
             "headdiv.insert(model, 'baseline') puts in the place of torch's, headdiv.ModelHeads(model) has the heads"
         )
     if not models or not {*models} <= {*models[0].modules()}:
-        what = "several models of transformers" if models else "only a part of a model of transformers"
-        raise DataError(f"{owner}: is {what}; expected one whole model (a PreTrainedModel)")
-    whole = models[0]
-    configs = {id(c): c for c in (*(m.config for m in models), *(each.projections.module.config for each in heads))}
+        problem = "several models of transformers" if models else "only a part of a model of transformers"
+        raise DataError(f"{owner}: is {problem}; expected one whole model (a PreTrainedModel)")
+    pretrained = models[0]
+    module_configs = [attached.projections.module.config for attached in heads]
+    configs = {id(config): config for config in (*(m.config for m in models), *module_configs)}
     for config in configs.values():
         _must_be_supported(config, owner)
     for config in configs.values():
         redirect(config)
-    for each in heads:
-        each.projections.module.add_module(NAME, each)
-        each.watch()
-    hooks = [whole.register_forward_pre_hook(inputs.read, with_kwargs=True)]
-    for each in models:
-        hooks.append(each.register_forward_pre_hook(partial(_begin, inputs)))
-        hooks.append(each.register_forward_hook(inputs.end, always_call=True))
-    hooks.append(whole.register_forward_hook(inputs.forget, always_call=True))
-    whole.__dict__["headdiv_attachment"] = made = Attachment(heads, inputs, list(configs.values()), hooks)
-    return made
+    for attached in heads:
+        attached.projections.module.add_module(NAME, attached)
+        attached.watch()
+    hooks = [pretrained.register_forward_pre_hook(inputs.read, with_kwargs=True)]
+    for m in models:
+        hooks.append(m.register_forward_pre_hook(partial(_begin, inputs)))
+        hooks.append(m.register_forward_hook(inputs.end, always_call=True))
+    hooks.append(pretrained.register_forward_hook(inputs.forget, always_call=True))
+    attachment = Attachment(heads, inputs, list(configs.values()), hooks)
+    pretrained.__dict__["headdiv_attachment"] = attachment
+    return attachment
 
 
 def _begin(inputs: Inputs, model: nn.Module, _: Any) -> None:
@@ -354,13 +361,13 @@ def detach_heads(model: nn.Module) -> None:
     become uneven, a position bias has more heads than a module, or an output stage needs to know what is padding.
     """
     attachment = attachment_of(model)
-    if attachment is None or any(each.needed for each in attachment.heads):
+    if attachment is None or any(attached.needed for attached in attachment.heads):
         return
-    for each in attachment.heads:
-        each.unwatch()
-        delattr(each.projections.module, NAME)
-        if each.kept is not None:
-            setattr(each.projections.module, REMOVED, (each.original, each.kept))
+    for attached in attachment.heads:
+        attached.unwatch()
+        delattr(attached.projections.module, NAME)
+        if attached.kept is not None:
+            setattr(attached.projections.module, REMOVED, (attached.original, attached.kept))
     for config in attachment.configs:
         config._attn_implementation_internal = config._attn_implementation.removeprefix(PREFIX)
     for hook in attachment.hooks:
@@ -377,7 +384,7 @@ def _register(name: str) -> None:
     def forward(
         module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None = None, **options: Any
     ) -> Any:
-        original = own_function(module) if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
+        original = eager_attention(module) if name == "eager" else ALL_ATTENTION_FUNCTIONS[name]
         attached = module._modules.get(NAME)
         if attached is None:
             return original(module, q, k, v, attention_mask, **options)

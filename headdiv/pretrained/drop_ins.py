@@ -17,7 +17,7 @@ from headdiv.nn.projections import NAMES, must_be_merged
 from headdiv.nn.sizes import Kind
 from headdiv.pretrained.projections import attention_of, kind_of
 
-Plan = list[tuple[nn.Module, str, nn.Module]]  # a module, the name of its attribute, and what is to stand there
+Plan = list[tuple[nn.Module, str, nn.Module]]  # a module, the name of its attribute, and the module to put there
 
 
 def attention_of_torch(model: nn.Module) -> list[tuple[str, nn.MultiheadAttention]]:
@@ -26,47 +26,49 @@ def attention_of_torch(model: nn.Module) -> list[tuple[str, nn.MultiheadAttentio
     Raises:
         DataError: not all of the model's attention can be replaced.
     """
-    theirs = [
+    torch_modules = [
         (path, module)
         for path, module in model.named_modules(remove_duplicate=False)
         if isinstance(module, nn.MultiheadAttention)
     ]
-    for path, module in theirs:
+    for path, module in torch_modules:
         if type(module) is not nn.MultiheadAttention:
             raise DataError(f"{path}: a {kind_of(module)}; expected torch.nn.MultiheadAttention itself")
         must_be_merged(path, module)
-    if theirs and (others := [spec.name for spec, _ in attention_of(model)]):
+    others = [spec.name for spec, _ in attention_of(model)] if torch_modules else []
+    if others:
         raise DataError(
-            f"{type(model).__name__}: has torch.nn.MultiheadAttention ({theirs[0][0]}) beside transformers' own "
+            f"{type(model).__name__}: has torch.nn.MultiheadAttention ({torch_modules[0][0]}) beside transformers' own "
             f"attention ({', '.join(others)}); expected one of the two: a part of the model, such as its text_model"
         )
-    return theirs
+    return torch_modules
 
 
-def plan_for_torch(model: nn.Module, method: Method, theirs: list[tuple[str, nn.MultiheadAttention]]) -> Plan:
+def plan_for_torch(model: nn.Module, method: Method, torch_modules: list[tuple[str, nn.MultiheadAttention]]) -> Plan:
     """A drop-in with the method for each of torch's; a ConfigError where it does not fit."""
     layers: Counter[Kind] = Counter()
-    made: dict[nn.MultiheadAttention, MultiheadAttention] = {}
+    drop_ins: dict[nn.MultiheadAttention, MultiheadAttention] = {}
     plan = []
-    for path, old in theirs:
-        owner, _, last = path.rpartition(".")
-        owner = model.get_submodule(owner)
-        if old not in made:
-            own: Kind = "decoder" if isinstance(owner, nn.TransformerDecoderLayer) else "encoder"
-            kind = "cross" if last == "multihead_attn" else own
+    for path, old in torch_modules:
+        parent, _, attribute = path.rpartition(".")
+        owner = model.get_submodule(parent)
+        if old not in drop_ins:
+            kind: Kind = "decoder" if isinstance(owner, nn.TransformerDecoderLayer) else "encoder"
+            if attribute == "multihead_attn":
+                kind = "cross"
             try:
-                made[old] = _drop_in(old, method, kind, layers[kind])
+                drop_ins[old] = _make_drop_in(old, method, kind, layers[kind])
             except ValueError as error:
                 raise ConfigError(f"{path}: {error}") from None
             layers[kind] += 1
             if kind == "cross" and hasattr(owner, "self_attn"):
-                made[old].holder = Holder(owner)
-        plan.append((owner, last, made[old]))
+                drop_ins[old].holder = Holder(owner)
+        plan.append((owner, attribute, drop_ins[old]))
     return plan
 
 
-def _drop_in(old: nn.MultiheadAttention, method: Method, kind: Kind, layer: int) -> MultiheadAttention:
-    """What takes the place of torch's attention; projections that stay share its parameters."""
+def _make_drop_in(old: nn.MultiheadAttention, method: Method, kind: Kind, layer: int) -> MultiheadAttention:
+    """A drop-in in place of torch's attention; projections that stay share its parameters."""
     new = MultiheadAttention(
         old.embed_dim, old.num_heads, method, dropout=old.dropout, bias=old.in_proj_bias is not None,
         kdim=old.kdim, vdim=old.vdim, batch_first=old.batch_first, kind=kind, layer=layer,
@@ -74,24 +76,28 @@ def _drop_in(old: nn.MultiheadAttention, method: Method, kind: Kind, layer: int)
     )  # fmt: skip
     start_from(new.attention.output, old.out_proj.weight, old.out_proj.bias)
     new.to(old.out_proj.weight).train(old.training)
-    for part, name, owner, theirs in _kept(new, old):
-        if (parameter := getattr(owner, theirs)) is not None:
+    for part, name, owner, torch_name in _shared_parameters(new, old):
+        parameter = getattr(owner, torch_name)
+        if parameter is not None:
             setattr(part, name, parameter)
     new.__dict__["replaced"] = old
     return new
 
 
-def _kept(new: MultiheadAttention, old: nn.MultiheadAttention) -> Iterator[tuple[nn.Module, str, nn.Module, str]]:
-    """Which parameters of ours are which of torch's, by module and name: not those of a method's output stage."""
+def _shared_parameters(
+    new: MultiheadAttention, old: nn.MultiheadAttention
+) -> Iterator[tuple[nn.Module, str, nn.Module, str]]:
+    """The drop-in's parameters that are torch's, each by module and name in both; not those of an output stage."""
     parts = _projections(new)
-    for theirs, ours in NAMES.items():
-        (where, name), (owner, _, last) = ours.split("."), theirs.rpartition(".")
-        if where in parts:
-            yield parts[where], name, old.get_submodule(owner), last
+    for torch_path, path in NAMES.items():
+        part, name = path.split(".")
+        owner, _, torch_name = torch_path.rpartition(".")
+        if part in parts:
+            yield parts[part], name, old.get_submodule(owner), torch_name
 
 
 def _projections(new: MultiheadAttention) -> dict[str, nn.Module]:
-    """Ours that stand for torch's own, by name: not a method's output stage."""
+    """The drop-in's projections that torch's attention has too, by name; not a method's output stage."""
     parts = {"in_projection": new.attention.in_projection}
     if "output_stage" not in new.method.options.hooks_for(new.attention.spec.kind):
         parts["output"] = new.attention.output
@@ -100,22 +106,22 @@ def _projections(new: MultiheadAttention) -> dict[str, nn.Module]:
 
 def must_fit_torch(new: MultiheadAttention) -> None:
     """Raise a DataError where torch's own attention has no place for what ours has by now."""
-    where = new.attention.spec.name
+    place = new.attention.spec.name
     if new.num_heads != new.replaced.num_heads:
         raise DataError(
-            f"{where}: has {new.num_heads} heads of {new.replaced.num_heads}; expected all of them, since torch's own "
+            f"{place}: has {new.num_heads} heads of {new.replaced.num_heads}; expected all of them, since torch's own "
             "attention has no place for fewer"
         )
     for name, part in _projections(new).items():
-        must_be_merged(f"{where}: its {name}", part)
+        must_be_merged(f"{place}: its {name}", part)
 
 
 def give_back(new: MultiheadAttention) -> None:
-    """Parameters that are others by now (assigned, or a bias that was trained where there was none) go to torch's."""
-    for part, name, owner, theirs in _kept(new, new.replaced):
+    """Give torch's attention the parameters that are new since (assigned, or a bias trained where there was none)."""
+    for part, name, owner, torch_name in _shared_parameters(new, new.replaced):
         parameter = getattr(part, name, None)
-        if parameter is not None and (getattr(owner, theirs) is not None or parameter.any()):
-            setattr(owner, theirs, parameter)
+        if parameter is not None and (getattr(owner, torch_name) is not None or parameter.any()):
+            setattr(owner, torch_name, parameter)
 
 
 @torch.no_grad()

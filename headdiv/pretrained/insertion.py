@@ -51,8 +51,8 @@ class InsertedOutput(nn.Module):
         self.__dict__["attached"] = attached  # the model's submodule already
         self.__dict__["replaced"] = replaced  # for `remove_method`
         self.keeps = stage is None  # the model's projection, in which adapters may be wrapped later
-        made = nn.ModuleList(part for part in (own, before, stage) if part is not None)
-        made.to(replaced.weight).train(replaced.training)
+        parts = nn.ModuleList(part for part in (own, before, stage) if part is not None)
+        parts.to(replaced.weight).train(replaced.training)
         self.own, self.before, self.stage = own, before, replaced if stage is None else stage
         self.training = replaced.training
 
@@ -73,7 +73,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
     """Put a method into a model; for a method that only adds to the loss, heads are recorded from now on.
 
     It goes into every attention module or, with an error, into none: `inserted_modules` lists what is where,
-    `remove_method` removes it. What was taken from the model stays frozen if it was. In a transformers model,
+    `remove_method` removes it. Parameters taken from the model stay frozen if they were. In a transformers model,
     ``config.headdiv`` records the method, for `headdiv.pretrained.load`. Make the optimiser, peft's adapters and hooks
     of your own afterwards: there are new modules with new parameters.
 
@@ -90,15 +90,16 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
         DataError: the model has no known attention, attention of both kinds, adapters of peft, something other than a
             plain output projection, or a method already; or it is a stack of T5.
     """
-    made = method if isinstance(method, Method) else make_method(method)
-    registered = next((name for name, cls in METHODS.items() if cls is type(made)), None)
-    name = registered or type(made).__name__
-    theirs = attention_of_torch(model)
-    _must_be_insertable(made, name, bool(theirs))
-    if theirs:
-        _apply(plan_for_torch(model, made, theirs), [])
-        return made
-    if registered is None and any(made.options.hooks_for(kind) for kind in ATTENTION_KINDS):
+    if not isinstance(method, Method):
+        method = make_method(method)
+    registered = next((name for name, cls in METHODS.items() if cls is type(method)), None)
+    name = registered or type(method).__name__
+    torch_modules = attention_of_torch(model)
+    _must_be_insertable(method, name, bool(torch_modules))
+    if torch_modules:
+        _apply(plan_for_torch(model, method, torch_modules), [])
+        return method
+    if registered is None and any(method.options.hooks_for(kind) for kind in ATTENTION_KINDS):
         raise ConfigError(
             f"method {name!r} is not registered, and what it makes could not be loaded once the model is saved; "
             f"expected headdiv.register({name}) before"
@@ -108,32 +109,32 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
             f"{type(model).__name__}: has a method already; expected one ('combined' is several): "
             "headdiv.remove_method(model) takes out what headdiv.insert put there"
         )
-    new = attachment_of(model) is None
+    newly_attached = attachment_of(model) is None
     attachment = attach_heads(model)
     try:
-        plan = _plan_for_attached(model, attachment, made, name)
+        plan = _plan_for_attached(model, attachment, method, name)
     except BaseException:
-        if new:
+        if newly_attached:
             detach_heads(model)
         raise
     _apply(plan, attachment.heads)
     for _, _, new in plan:
-        new.attached.method = made
+        new.attached.method = method
     if registered is not None:  # a loss of one's own leaves the model as it is
-        attachment.record("method", {"name": name, **made.options.model_dump(mode="json")})
-    return made
+        attachment.record("method", {"name": name, **method.options.model_dump(mode="json")})
+    return method
 
 
 def inserted_modules(model: nn.Module) -> dict[str, nn.Module]:
     """The modules that `insert` put into the model, by path; for peft's ``modules_to_save``."""
-    inside: dict[str, nn.Module] = {}
+    inserted: dict[str, nn.Module] = {}
     for path, module in model.named_modules():
         if isinstance(module, InsertedOutput):
             parts = {"own": module.own, "before": module.before, "stage": None if module.keeps else module.stage}
-            inside |= {f"{path}.{name}": part for name, part in parts.items() if part is not None}
+            inserted |= {f"{path}.{name}": part for name, part in parts.items() if part is not None}
         elif isinstance(module, MultiheadAttention) and hasattr(module, "replaced"):
-            inside[path] = module
-    return inside
+            inserted[path] = module
+    return inserted
 
 
 def inserted_method(model: nn.Module) -> Method | None:
@@ -155,38 +156,38 @@ def remove_method(model: nn.Module) -> None:
             that have been removed since, or adapters on its projections.
     """
     attachment = attachment_of(model)
-    inside = [
+    inserted = [
         (owner, name, module)
         for owner in model.modules()
         for name, module in owner._modules.items()  # under each of its names
         if isinstance(module, InsertedOutput | MultiheadAttention) and hasattr(module, "replaced")
     ]
     recorded = attachment is not None and "method" in changes(attachment.config)
-    if not inside and not recorded:
+    if not inserted and not recorded:
         raise DataError(f"{type(model).__name__}: found no method; expected one that headdiv.insert has put there")
-    drop_ins = dict.fromkeys(module for _, _, module in inside if isinstance(module, MultiheadAttention))
-    for each in drop_ins:
-        must_fit_torch(each)
-    for each in drop_ins:
-        give_back(each)
-    plan = [(owner, name, _former(module)) for owner, name, module in inside]
+    drop_ins = dict.fromkeys(module for _, _, module in inserted if isinstance(module, MultiheadAttention))
+    for drop_in in drop_ins:
+        must_fit_torch(drop_in)
+    for drop_in in drop_ins:
+        give_back(drop_in)
+    plan = [(owner, name, _restored(module)) for owner, name, module in inserted]
     _apply(plan, [] if attachment is None else attachment.heads)
     if recorded:
         attachment.record("method", None)
 
 
 def _apply(plan: Plan, heads: list[AttachedHeads]) -> None:
-    """Put the new modules where the old ones are; an attached model's hooks belong to what stands there."""
-    for each in heads:
-        each.unwatch()
-        each.method = None
+    """Put the new modules in place of the old ones, and an attached model's hooks on them."""
+    for attached in heads:
+        attached.unwatch()
+        attached.method = None
     for owner, name, new in plan:
         setattr(owner, name, new)
-    for each in heads:
-        each.watch()
+    for attached in heads:
+        attached.watch()
 
 
-def _former(module: InsertedOutput | MultiheadAttention) -> nn.Module:
+def _restored(module: InsertedOutput | MultiheadAttention) -> nn.Module:
     """What takes the place of an inserted module; a projection that the method kept, with the adapters on it now."""
     if isinstance(module, InsertedOutput) and module.keeps:
         return module.stage
@@ -209,18 +210,18 @@ def _must_be_insertable(method: Method, name: str, into_torchs: bool) -> None:
 
 
 def _plan_for_attached(model: nn.Module, attachment: Attachment, method: Method, name: str) -> Plan:
-    for each in attachment.heads:
-        sizes = Sizes(d_model=each.spec.heads * each.spec.d_head, heads=each.spec.heads)
-        if problem := method.options.check(sizes):
+    for attached in attachment.heads:
+        spec = attached.spec
+        if problem := method.options.check(Sizes(d_model=spec.heads * spec.d_head, heads=spec.heads)):
             raise ConfigError(f"method {name!r}: {problem[0]}: {problem[1]}")
     try:
         refuse_no_attention(method, model)
     except TrainingError as error:
         raise ConfigError(f"method {name!r}: {error}") from None
     plan = [
-        (each.projections.owner, each.projections.name, _inserted_output(each, method))
-        for each in attachment.heads
-        if method.options.hooks_for(each.spec.kind)
+        (attached.projections.owner, attached.projections.name, _inserted_output(attached, method))
+        for attached in attachment.heads
+        if method.options.hooks_for(attached.spec.kind)
     ]
     if plan and any(getattr(part, "peft_config", None) for part in model.modules()):
         raise DataError(
@@ -232,19 +233,21 @@ def _plan_for_attached(model: nn.Module, attachment: Attachment, method: Method,
     return plan
 
 
-def _inserted_output(each: AttachedHeads, method: Method) -> InsertedOutput:
-    hooks, old = method.options.hooks_for(each.spec.kind), each.projections.output
-    if not is_plain(old):
+def _inserted_output(attached: AttachedHeads, method: Method) -> InsertedOutput:
+    spec, projection = attached.spec, attached.projections.output
+    hooks = method.options.hooks_for(spec.kind)
+    if not is_plain(projection):
         raise DataError(
-            f"{each.spec.name}: the method needs an output projection that is a plain Linear of torch.nn, found a "
-            f"{kind_of(old)}: what else it holds would be lost"
+            f"{spec.name}: the method needs an output projection that is a plain Linear of torch.nn, found a "
+            f"{kind_of(projection)}: what else it holds would be lost"
         )
-    must_be_merged(f"{each.spec.name}: its output projection", old)
+    must_be_merged(f"{spec.name}: its output projection", projection)
     stage = None
     if "output_stage" in hooks:
-        stage = method.output_stage(each.spec)
-        start_from(stage, old.weight.T if hasattr(old, "nf") else old.weight, old.bias)
-    before = method.before_output(each.spec) if "before_output" in hooks else None
-    builders = (part for part in parts_of(method) if "attention" in part.options.hooks_for(each.spec.kind))
-    own = next((part.inserted(each.spec) for part in builders), None)
-    return InsertedOutput(each, own, before, stage)
+        stage = method.output_stage(spec)
+        weight = projection.weight.T if hasattr(projection, "nf") else projection.weight
+        start_from(stage, weight, projection.bias)
+    before = method.before_output(spec) if "before_output" in hooks else None
+    builders = (part for part in parts_of(method) if "attention" in part.options.hooks_for(spec.kind))
+    own = next((part.inserted(spec) for part in builders), None)
+    return InsertedOutput(attached, own, before, stage)

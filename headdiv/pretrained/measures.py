@@ -21,7 +21,7 @@ from headdiv.analysis.masking import Head, least_important_first, masks_without
 from headdiv.core.errors import DataError
 from headdiv.nn.records import HeadRecord, attention_modules
 from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, detach_heads
-from headdiv.pretrained.removal import remove_if_right
+from headdiv.pretrained.removal import remove_heads_checked
 
 __all__ = ["attach", "copied", "head_table", "least_important_first"]
 
@@ -40,21 +40,22 @@ class PretrainedHeads(ModelHeads):
 
     @property
     def attachment(self) -> Attachment:
-        """The model's, which may have been detached and attached again."""
-        if (found := attachment_of(self.model)) is None:
+        """The model's attachment; the model may have been detached and attached again."""
+        attachment = attachment_of(self.model)
+        if attachment is None:
             raise DataError(f"{type(self.model).__name__}: is detached; expected headdiv.pretrained.attach(model) anew")
-        return found
+        return attachment
 
     @property
     def counts(self) -> dict[str, int]:
         """See `ModelHeads`."""
-        return {each.spec.name: each.spec.heads for each in self.modules}
+        return {attached.spec.name: attached.spec.heads for attached in self.modules}
 
     @property
     def modules(self) -> list[AttachedHeads]:
         """The heads of every attention module that runs, in the order of a forward pass."""
         inputs = self.attachment.inputs
-        return [each for each in attention_modules(self.model) if getattr(each, "inputs", None) is inputs]
+        return [part for part in attention_modules(self.model) if getattr(part, "inputs", None) is inputs]
 
     def detach(self) -> None:
         """Leave the model as it was, except for removed heads: see `detach_heads`."""
@@ -67,19 +68,18 @@ class PretrainedHeads(ModelHeads):
             return super()._special(records, batch, special)
         source = batch.get("input_ids")
         target = self._decoder_ids(batch) if self.attachment.config.is_encoder_decoder else source
-        found = {}
+        masks = {}
         for record in records:
-            kind, both = record.spec.kind, (record.layout.queries, record.layout.keys)
-            ids = (source if kind == "encoder" else target, target if kind == "decoder" else source)
-            fits = all(
-                each is not None and each.shape == rows.sentences.shape for each, rows in zip(ids, both, strict=True)
-            )  # another stack has its own inputs
+            kind, layout = record.spec.kind, record.layout
+            query_ids = source if kind == "encoder" else target
+            key_ids = target if kind == "decoder" else source
+            sides = ((query_ids, layout.queries), (key_ids, layout.keys))
+            # another stack has its own inputs
+            fits = all(ids is not None and ids.shape == rows.sentences.shape for ids, rows in sides)
             if special and fits:
-                numbers = torch.as_tensor(special, device=ids[0].device)
-                found[record.spec.name] = tuple(
-                    torch.isin(each.flatten()[rows.slots], numbers) for each, rows in zip(ids, both, strict=True)
-                )
-        return found
+                numbers = torch.as_tensor(special, device=query_ids.device)
+                masks[record.spec.name] = tuple(torch.isin(ids.flatten()[rows.slots], numbers) for ids, rows in sides)
+        return masks
 
     def _decoder_ids(self, batch: Arguments) -> Tensor | None:
         """What the decoder reads: made from the labels by the model where it is not given."""
@@ -104,7 +104,7 @@ class PretrainedHeads(ModelHeads):
         masks = masks_without(self.model, gone)
         numbers = {name: [i for i, m in enumerate(mask, 1) if not m] for name, mask in masks.items()}
         with evaluating(self.model):
-            remove_if_right(self.model, numbers, batch)
+            remove_heads_checked(self.model, numbers, batch)
 
 
 def attach(model: nn.Module) -> PretrainedHeads:

@@ -37,7 +37,7 @@ class Pass:
     device: torch.device
 
     def key(self) -> tuple[Any, ...]:
-        """The same for modules with the same real tokens, while the masks exist."""
+        """Equal for modules with the same real tokens, while the masks exist."""
         return self.spec.kind, id(self.mask), self.shape, self.causal, self.device
 
 
@@ -65,66 +65,68 @@ class Inputs:
 
     def copied_in(self, memo: dict[int, Any]) -> bool:
         """Whether one of the models is being copied."""
-        return any(id(each.module) in memo for each in self.models)
+        return any(id(holder.module) in memo for holder in self.models)
 
     def read(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """A forward pre-hook of the model: a decoder ends with the labels, unless a mask says where it does.
+        """A forward pre-hook of the model: unless there is a mask, the labels show where a decoder's input ends.
 
-        Its own input does not show it: collators make it from the labels, and pad it with a word.
+        The input itself does not: collators make it from the labels, and pad it with a word.
         """
         self.forget()
         if not model.config.is_encoder_decoder:
             return
         bound = inspect.signature(model.forward).bind_partial(*args, **kwargs).arguments
-        given = bound.get("kwargs", {}) | bound
-        labels = given.get("labels")
-        if isinstance(labels, Tensor) and labels.dim() == 2 and given.get("decoder_attention_mask") is None:
+        arguments = bound.get("kwargs", {}) | bound
+        labels = arguments.get("labels")
+        if isinstance(labels, Tensor) and labels.dim() == 2 and arguments.get("decoder_attention_mask") is None:
             self.labels = before_the_end(labels)
 
     def begin(self) -> None:
-        """The model starts, or one within it."""
+        """Begin a forward pass of the model, or of one within it."""
         self.passes, self.rows, self.decoder = {}, {}, None
         self.within = backward_pass()
 
     def end(self, *_: Any) -> None:
-        """A forward hook of the model and of those within it."""
+        """End the pass: a forward hook of the model and of those within it."""
         self.passes, self.rows, self.decoder = {}, {}, None
 
     def forget(self, *_: Any) -> None:
-        """A forward hook of the model."""
+        """Forget the labels too: a forward hook of the model."""
         self.end()
         self.labels = None
 
     @contextlib.contextmanager
     def repeated(self, labels: Tensor | None) -> Iterator[None]:
         """Around layers rerun within a backward pass, as in a forward pass with these labels."""
-        before = dict(vars(self))
+        saved = dict(vars(self))
         vars(self).update(vars(Inputs(labels=labels, within=backward_pass())))
         try:
             yield
         finally:
-            vars(self).update(before)
+            vars(self).update(saved)
 
     def note(self, spec: AttentionSpec, mask: Tensor | None, q: Tensor, k: Tensor, causal: bool) -> None:
         """Attention with these arguments is about to run."""
-        self.passes[spec.name] = now = Pass(spec, mask, (len(q), q.shape[2], k.shape[2]), causal, q.device)
+        attention = Pass(spec, mask, (len(q), q.shape[2], k.shape[2]), causal, q.device)
+        self.passes[spec.name] = attention
         if spec.kind == "decoder":
-            self.decoder = now
+            self.decoder = attention
 
     def rows_of(self, name: str) -> tuple[PackedRows, PackedRows]:
         """The real queries and keys of a module that has run.
 
         Raises:
-            DataError: its mask does not have the form of those of transformers.
+            DataError: its mask does not have the form of transformers' masks.
         """
-        now = self.passes[name]
-        above = self.decoder if now.spec.kind == "cross" else None
-        key = (now.key(), above and above.key())
+        attention = self.passes[name]
+        kind = attention.spec.kind
+        decoder = self.decoder if kind == "cross" else None
+        key = (attention.key(), decoder and decoder.key())
         if key not in self.rows:
-            queries, keys = real_tokens(now)
-            if above is not None and above.shape[:2] == now.shape[:2]:
-                queries = real_tokens(above)[0]
-            if self.labels is not None and now.spec.kind != "encoder" and self.labels.shape == queries.shape:
+            queries, keys = real_tokens(attention)
+            if decoder is not None and decoder.shape[:2] == attention.shape[:2]:
+                queries, _ = real_tokens(decoder)
+            if self.labels is not None and kind != "encoder" and self.labels.shape == queries.shape:
                 queries, keys = queries & self.labels, keys & self.labels if keys is queries else keys
             rows = padded_rows(queries)
             self.rows[key] = rows, rows if keys is queries else padded_rows(keys)
@@ -144,34 +146,36 @@ def before_the_end(labels: Tensor) -> Tensor:
     return (labels != -100).flip(1).cumsum(1).flip(1) > 0
 
 
-def real_tokens(now: Pass) -> tuple[Tensor, Tensor]:
+def real_tokens(attention: Pass) -> tuple[Tensor, Tensor]:
     """(B, N) for the queries and (B, S) for the keys; the same object where the tokens are the same.
 
     Where queries are keys, a real one sees itself. Cached keys are real where a query sees them; the last key that any
     query sees is its own, and the keys of the other queries come before it in order.
     """
-    B, N, S = now.shape
-    own = now.spec.kind != "cross" and N == S
-    if now.mask is None:
-        real = torch.ones(B, N, dtype=torch.bool, device=now.device)
-        if own:
+    B, N, S = attention.shape
+    kind, device = attention.spec.kind, attention.device
+    same_tokens = kind != "cross" and N == S
+    if attention.mask is None:
+        real = torch.ones(B, N, dtype=torch.bool, device=device)
+        if same_tokens:
             return real, real
-        keys = torch.arange(S, device=now.device).expand(B, S) < (N if now.causal and 1 < N < S else S)
+        keys = torch.arange(S, device=device).expand(B, S) < (N if attention.causal and 1 < N < S else S)
         return real, keys
-    mask = now.mask
+    mask = attention.mask
     if mask.dim() != 4 or mask.shape[0] not in (1, B) or mask.shape[2] not in (1, N) or mask.shape[3] < S:
         raise DataError(
-            f"{now.spec.name}: its attention is given a mask of shape {tuple(mask.shape)}; expected {(B, 1, N, S)}"
+            f"{attention.spec.name}: its attention is given a mask of shape {tuple(mask.shape)}; "
+            f"expected {(B, 1, N, S)}"
         )
-    seen = mask if mask.dtype == torch.bool else mask > EXCLUDES
-    seen = seen[..., :S].any(1).expand(B, N, S)
-    if own:
-        real = seen.diagonal(dim1=1, dim2=2)
+    visible = mask if mask.dtype == torch.bool else mask > EXCLUDES
+    visible = visible[..., :S].any(1).expand(B, N, S)
+    if same_tokens:
+        real = visible.diagonal(dim1=1, dim2=2)
         return real, real
-    keys = seen.any(1)
-    if now.spec.kind != "decoder":
-        return torch.ones(B, N, dtype=torch.bool, device=now.device), keys
-    order = torch.arange(N, device=now.device)
-    last = (seen * torch.arange(1, S + 1, device=now.device)).amax(2) - 1  # (B, N)
+    keys = visible.any(1)
+    if kind != "decoder":
+        return torch.ones(B, N, dtype=torch.bool, device=device), keys
+    order = torch.arange(N, device=device)
+    last = (visible * torch.arange(1, S + 1, device=device)).amax(2) - 1  # (B, N)
     own_keys = (last - order).amax().clamp(0, max(S - N, 0)) + order
-    return seen.gather(2, own_keys[None, :, None].expand(B, N, 1)).squeeze(2), keys
+    return visible.gather(2, own_keys[None, :, None].expand(B, N, 1)).squeeze(2), keys

@@ -72,13 +72,13 @@ def attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]
     for name, module in modules.items():
         if not runs_by_table(module):
             continue
-        around = modules[name.rpartition(".")[0]]
+        parent = modules[name.rpartition(".")[0]]
         for naming in NAMINGS:
-            owner, _, last = naming.output.removeprefix("^").rpartition(".")
+            owner, _, attribute = naming.output.removeprefix("^").rpartition(".")
             try:
-                holder = (around if naming.output.startswith("^") else module).get_submodule(owner)
-                output = holder.get_submodule(last)
-                inputs = tuple(module.get_submodule(each) for each in naming.inputs)
+                holder = (parent if naming.output.startswith("^") else module).get_submodule(owner)
+                output = holder.get_submodule(attribute)
+                inputs = tuple(module.get_submodule(path) for path in naming.inputs)
                 D, width = sizes(output)
             except AttributeError:
                 continue
@@ -86,12 +86,12 @@ def attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]
             K = next(getattr(module, width) for width in WIDTHS if hasattr(module, width))
             spec = AttentionSpec(kind, layers[kind], D, width // K, inputs[0].bias is not None, K)
             layers[kind] += 1
-            yield spec, Projections(module, holder, last, naming)
+            yield spec, Projections(module, holder, attribute, naming)
             break
 
 
 def transformers_model(model: nn.Module) -> nn.Module | None:
-    """The model of transformers that this is or holds, and not one within it; None where there is none."""
+    """The outermost model of transformers that this is or holds; None where there is none."""
     if (library := sys.modules.get("transformers")) is None:
         return None
     return next((part for part in model.modules() if isinstance(part, library.PreTrainedModel)), None)
@@ -103,8 +103,8 @@ def runs_by_table(module: nn.Module) -> bool:
 
 
 def _kind(module: nn.Module, name: str) -> Kind:
-    where = ".".join([*name.split(".")[-2:], type(module).__name__])
-    if getattr(module, "is_cross_attention", False) or re.search("cross|encoder_attn|EncDec", where, re.IGNORECASE):
+    names = ".".join([*name.split(".")[-2:], type(module).__name__])
+    if getattr(module, "is_cross_attention", False) or re.search("cross|encoder_attn|EncDec", names, re.IGNORECASE):
         return "cross"
     return "decoder" if getattr(module, "is_causal", False) else "encoder"
 

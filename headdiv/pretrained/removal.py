@@ -31,15 +31,15 @@ Gone = Mapping[str, Sequence[int]]  # by attention module, current numbers of he
 
 
 @torch.no_grad()
-def remove_if_right(model: nn.Module, gone: Gone, given: Mapping[str, Any] | None) -> None:
-    """`remove_heads` if a copy's output is then that of the masked model; otherwise the model stays as it was.
+def remove_heads_checked(model: nn.Module, gone: Gone, arguments: Mapping[str, Any] | None) -> None:
+    """`remove_heads`, if a copy without them gives the masked model's output; otherwise the model stays as it was.
 
     The copy is in float32 at least, since rounding would hide errors.
 
     Args:
         model: attached, in evaluation mode.
         gone: see `remove_heads`.
-        given: arguments of a forward pass; not needed where the model reads tokens alone.
+        arguments: of a forward pass; not needed where the model reads tokens alone.
 
     Raises:
         DataError: the output differs, the architecture's code does not run with fewer heads, or there are no arguments
@@ -47,21 +47,21 @@ def remove_if_right(model: nn.Module, gone: Gone, given: Mapping[str, Any] | Non
     """
     attachment_of(model).must_be_recorded()
     _must_be_plain(model, gone)
-    tried = copy.deepcopy(model)
-    if any(parameter.dtype in HALF for parameter in tried.parameters()):
-        tried.float()
-        wide = {name: at_least_float32(x) if isinstance(x, Tensor) else x for name, x in (given or {}).items()}
-        given = wide or None
+    trial = copy.deepcopy(model)
+    if any(parameter.dtype in HALF for parameter in trial.parameters()):
+        trial.float()
+        wide = {name: at_least_float32(x) if isinstance(x, Tensor) else x for name, x in (arguments or {}).items()}
+        arguments = wide or None
     with uncompiled(), contextlib.ExitStack() as stack:
-        for each in attachment_of(tried).heads:
-            if numbers := gone.get(each.spec.name):
-                mask = torch.ones(each.spec.heads)
+        for attached in attachment_of(trial).heads:
+            if numbers := gone.get(attached.spec.name):
+                mask = torch.ones(attached.spec.heads)
                 mask[[number - 1 for number in numbers]] = 0
-                stack.callback(each.mask_heads(mask).remove)
-        given, masked = _trial(tried, given)
-    remove_heads(tried, gone)
+                stack.callback(attached.mask_heads(mask).remove)
+        arguments, masked = _run(trial, arguments)
+    remove_heads(trial, gone)
     try:
-        problem = _difference(masked, _outputs(tried, given))
+        problem = _difference(masked, _outputs(trial, arguments))
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         problem = str(error)
     if problem:
@@ -84,34 +84,36 @@ def remove_heads(model: nn.Module, gone: Gone) -> None:
         gone: heads; the remaining ones are renumbered.
     """
     attachment = attachment_of(model)
-    for each in attachment.heads:
-        if numbers := gone.get(each.spec.name):
-            _cut_module(each, [head for head in range(each.spec.heads) if head + 1 not in numbers])
+    for attached in attachment.heads:
+        if numbers := gone.get(attached.spec.name):
+            _cut_module(attached, [head for head in range(attached.spec.heads) if head + 1 not in numbers])
     attachment.record_removed()
 
 
 def _must_be_plain(model: nn.Module, gone: Gone) -> None:
     """Raise a DataError where a projection is quantised, adapted, or a method's output stage."""
-    for each in attachment_of(model).heads:
-        for projection in (*each.projections.inputs, each.projections.output) if gone.get(each.spec.name) else ():
+    for attached in attachment_of(model).heads:
+        name, projections = attached.spec.name, attached.projections
+        if not gone.get(name):
+            continue
+        for projection in (*projections.inputs, projections.output):
             if not is_plain(projection):
                 raise DataError(
-                    f"{each.spec.name}: heads cannot be removed from a {kind_of(projection)}; expected a plain "
-                    "Linear of torch.nn"
+                    f"{name}: heads cannot be removed from a {kind_of(projection)}; expected a plain Linear of torch.nn"
                 )
-            must_be_merged(f"{each.spec.name}: its projection", projection)
+            must_be_merged(f"{name}: its projection", projection)
 
 
-def _trial(model: nn.Module, given: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], list[Tensor]]:
-    """Arguments of a forward pass, and its outputs."""
-    if given is not None:
-        return given, _outputs(model, given)
+def _run(model: nn.Module, arguments: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], list[Tensor]]:
+    """The arguments of a forward pass, by default some tokens, and its outputs."""
+    if arguments is not None:
+        return arguments, _outputs(model, arguments)
     ids = torch.arange(3, 8, device=next(model.parameters()).device)[None]
-    made = {"input_ids": ids}
+    arguments = {"input_ids": ids}
     if attachment_of(model).config.is_encoder_decoder:
-        made["decoder_input_ids"] = ids
+        arguments["decoder_input_ids"] = ids
     try:
-        return made, _outputs(model, made)
+        return arguments, _outputs(model, arguments)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise DataError(
             f"{type(model).__name__}: does not run on made-up tokens, to try it with fewer heads; expected a batch: "
@@ -119,59 +121,59 @@ def _trial(model: nn.Module, given: Mapping[str, Any] | None) -> tuple[Mapping[s
         ) from error
 
 
-def _outputs(model: nn.Module, given: Mapping[str, Any]) -> list[Tensor]:
+def _outputs(model: nn.Module, arguments: Mapping[str, Any]) -> list[Tensor]:
     """The outputs of a forward pass; what the model draws is the same in each."""
     with torch.random.fork_rng({parameter.device for parameter in model.parameters() if parameter.is_cuda}):
         torch.manual_seed(0)
-        found = model(**given)
-    values = found.values() if isinstance(found, Mapping) else found
+        outputs = model(**arguments)
+    values = outputs.values() if isinstance(outputs, Mapping) else outputs
     return [x for x in values if isinstance(x, Tensor) and x.is_floating_point()]
 
 
-def _difference(expected: list[Tensor], found: list[Tensor]) -> str | None:
-    for masked, smaller in zip(expected, found, strict=True):
-        most = float((masked - smaller).abs().masked_fill(masked == smaller, 0.0).max())  # both may be infinite
+def _difference(expected: list[Tensor], outputs: list[Tensor]) -> str | None:
+    for masked, smaller in zip(expected, outputs, strict=True):
+        largest = float((masked - smaller).abs().masked_fill(masked == smaller, 0.0).max())  # both may be infinite
         limit = TOLERANCE * torch.finfo(masked.dtype).eps ** 0.5 * max(float(masked.abs().max()), 1e-3)
-        if not most <= limit:
-            return f"its output is another than that of the masked model, by {most:.2g}"
+        if not largest <= limit:
+            return f"its output is another than that of the masked model, by {largest:.2g}"
     return None
 
 
-def _cut_module(each: AttachedHeads, left: list[int]) -> None:
-    """Leave these heads, from 0, of a module; of none, the first one without weights."""
-    projections, H, K = each.projections, each.spec.heads, each.spec.d_head
+def _cut_module(attached: AttachedHeads, kept: list[int]) -> None:
+    """Keep these heads, from 0, of a module; if there are none, the first one with output weights of 0."""
+    projections, H, K = attached.projections, attached.spec.heads, attached.spec.d_head
     module, naming = projections.module, projections.naming
-    empty, left = not left, left or [0]
+    empty, kept = not kept, kept or [0]
     if naming.fused == "heads":  # for each head its query, key and value
-        keep_units(projections.inputs[0], units_of(left, 3 * K))
+        keep_units(projections.inputs[0], units_of(kept, 3 * K))
     elif naming.fused == "blocks":  # one after the other, in one projection or in two
         for projection in projections.inputs:
             blocks = sizes(projection)[0] // (H * K)
-            keep_units(projection, units_of([block * H + head for block in range(blocks) for head in left], K))
+            keep_units(projection, units_of([block * H + head for block in range(blocks) for head in kept], K))
     else:
         q, k, v = projections.inputs
         G = sizes(k)[0] // K
-        own = each.key_heads or [head // (H // G) for head in range(H)]
-        used = sorted({own[head] for head in left})
-        keep_units(q, units_of(left, K))
+        key_heads = attached.key_heads or [head // (H // G) for head in range(H)]
+        used = sorted({key_heads[head] for head in kept})
+        keep_units(q, units_of(kept, K))
         for projection in (k, v):
             keep_units(projection, units_of(used, K))
         if hasattr(module, "num_key_value_groups"):
-            numbers = [used.index(own[head]) for head in left]
-            even = [head // max(1, len(left) // len(used)) for head in range(len(left))] == numbers
-            each.key_heads = None if even else numbers
-            module.num_key_value_groups = len(left) // len(used) if even else 1
-            _count(module, "num_key_value_heads", G, len(used))
-    keep_units(projections.output, units_of(left, K), inputs=True)
+            numbers = [used.index(key_heads[head]) for head in kept]
+            even = [head // max(1, len(kept) // len(used)) for head in range(len(kept))] == numbers
+            attached.key_heads = None if even else numbers
+            module.num_key_value_groups = len(kept) // len(used) if even else 1
+            _set_count(module, "num_key_value_heads", G, len(used))
+    keep_units(projections.output, units_of(kept, K), inputs=True)
     if empty:
         projections.output.weight.zero_()
     if naming.split_size:
-        setattr(module, naming.split_size, len(left) * K)
-    _count(module, "num_heads", H, len(left))
-    each.kept = left if each.kept is None else [each.kept[head] for head in left]
-    each.spec = replace(each.spec, heads=len(left))
+        setattr(module, naming.split_size, len(kept) * K)
+    _set_count(module, "num_heads", H, len(kept))
+    attached.kept = kept if attached.kept is None else [attached.kept[head] for head in kept]
+    attached.spec = replace(attached.spec, heads=len(kept))
 
 
-def _count(module: nn.Module, name: str, before: int, after: int) -> None:
+def _set_count(module: nn.Module, name: str, before: int, after: int) -> None:
     if getattr(module, name, None) == before:
         setattr(module, name, after)

@@ -27,9 +27,9 @@ def load(folder: str | Path) -> nn.Module:
     library = transformers()
     config = library.AutoConfig.from_pretrained(folder)
     cls = getattr(library, (config.architectures or ["AutoModel"])[0], library.AutoModel)
-    if not any(changes(each) for each in _configs(config, library)):
+    if not any(changes(part) for part in _configs(config, library)):
         return cls.from_pretrained(folder)
-    made: dict[str, Tensor] = {}
+    built: dict[str, Tensor] = {}
 
     class Changed(cls):  # type: ignore[misc, valid-type]
         """Builds the saved model for transformers' own loader, which alone knows older names of parameters."""
@@ -38,25 +38,25 @@ def load(folder: str | Path) -> nn.Module:
             with torch.device("cpu"):  # the loader makes models without memory, from which a method cannot start
                 model = cls(config)
                 _change(model, library)
-            made.update([*model.named_parameters(), *model.named_buffers()])
+            built.update([*model.named_parameters(), *model.named_buffers()])
             return model
 
-    model, found = Changed.from_pretrained(
+    model, report = Changed.from_pretrained(
         folder, config=config, ignore_mismatched_sizes=True, output_loading_info=True
     )
-    for problem, names in (("is not there", found["missing_keys"]), ("is unknown", found["unexpected_keys"])):
+    for problem, names in (("is not there", report["missing_keys"]), ("is unknown", report["unexpected_keys"])):
         if names:
             raise DataError(f"{folder}: the weights do not fit config.json's model: {min(names)} {problem}")
-    for name, *shapes in found["mismatched_keys"]:
-        its, expected = (tuple(shape) for shape in shapes)
+    for name, *shapes in report["mismatched_keys"]:
+        shape, expected = map(tuple, shapes)
         raise DataError(
-            f"{folder}: the weights do not fit config.json's model: {name} has shape {its}, expected {expected}"
+            f"{folder}: the weights do not fit config.json's model: {name} has shape {shape}, expected {expected}"
         )
     stored = model.state_dict(keep_vars=True)
-    for name, x in made.items():  # position tables and the like, which no file holds
+    for name, x in built.items():  # position tables and the like, which no file holds
         if not getattr(stored.get(name), "_is_hf_initialized", False):  # the loader's mark
-            owner, _, last = name.rpartition(".")
-            setattr(model.get_submodule(owner), last, x)
+            owner, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(owner), attribute, x)
     return model.eval()
 
 
@@ -69,7 +69,7 @@ def _configs(config: Any, library: Any) -> Iterator[Any]:
 
 
 def _change(model: nn.Module, library: Any) -> None:
-    """Remove and insert what the configurations of the model, and of its parts that were attached alone, say."""
+    """Make the changes that the configurations of the model, and of parts that were attached alone, record."""
     recorded = {id(config) for config in _configs(model.config, library) if changes(config)}
     parts: dict[int, nn.Module] = {}
     for part in model.modules():
@@ -77,11 +77,10 @@ def _change(model: nn.Module, library: Any) -> None:
             parts.setdefault(id(part.config), part)
     methods = [(part, changes(part.config).get("method")) for part in parts.values()]
     for part in parts.values():
-        gone = changes(part.config).get("removed", {})
-        attached = {each.spec.name: each for each in attach_heads(part).heads}
-        left = {name: each.kept or range(each.original) for name, each in attached.items()}
-        now = {name: [i for i, head in enumerate(left[name], 1) if head + 1 in gone[name]] for name in gone}
-        remove_heads(part, now)
+        removed = changes(part.config).get("removed", {})
+        heads = {attached.spec.name: attached.kept or range(attached.original) for attached in attach_heads(part).heads}
+        gone = {name: [i for i, head in enumerate(heads[name], 1) if head + 1 in removed[name]] for name in removed}
+        remove_heads(part, gone)
         if len(parts) > 1:
             detach_heads(part)
     for part, method in methods:

@@ -101,7 +101,8 @@ def text_batches(
     length = min(length, positions)
     options = {"truncation": True, "max_length": length}
     # Padding is masked, so any word will do where there is no padding token.
-    padding = next((each for each in (tokenizer.pad_token_id, tokenizer.eos_token_id) if each is not None), 0)
+    candidates = (tokenizer.pad_token_id, tokenizer.eos_token_id)
+    padding = next((token for token in candidates if token is not None), 0)
     special = torch.tensor(tokenizer.all_special_ids, dtype=torch.long)
     for first in range(0, len(texts), size):
         words = tokenizer(list(texts[first : first + size]), **options)["input_ids"]
@@ -110,20 +111,20 @@ def text_batches(
         ids, real = _padded(words, padding)
         batch = {"input_ids": ids, "attention_mask": real.long()}
         if model.config.is_encoder_decoder:
-            wanted = tokenizer(text_target=list((targets or texts)[first : first + size]), **options)["input_ids"]
-            answer, said = _padded(wanted, -100)
-            batch["decoder_input_ids"] = _read_by_decoder(model, answer, padding)
-            batch["decoder_attention_mask"] = said.long()
+            answers = tokenizer(text_target=list((targets or texts)[first : first + size]), **options)["input_ids"]
+            answer, real_answer = _padded(answers, -100)
+            batch["decoder_input_ids"] = _decoder_input(model, answer, padding)
+            batch["decoder_attention_mask"] = real_answer.long()
             answer = answer if model.can_generate() else None
         elif model.can_generate():
             answer = ids.masked_fill(~real, -100)
         elif (
             getattr(model, "get_output_embeddings", lambda: None)() is not None and tokenizer.mask_token_id is not None
         ):
-            draw = torch.Generator().manual_seed(first)
-            plain = real & ~torch.isin(ids, special)
-            chosen = plain & (torch.rand(ids.shape, generator=draw) < MASKED_SHARE)
-            chosen |= ~chosen.any(1, keepdim=True) & plain & (plain.cumsum(1) == 1)  # else its first word
+            generator = torch.Generator().manual_seed(first)
+            ordinary = real & ~torch.isin(ids, special)
+            chosen = ordinary & (torch.rand(ids.shape, generator=generator) < MASKED_SHARE)
+            chosen |= ~chosen.any(1, keepdim=True) & ordinary & (ordinary.cumsum(1) == 1)  # else its first word
             if labels and not chosen.any():
                 raise DataError(f"texts: number {first + 1} and those after it have no word to predict")
             answer = ids.masked_fill(~chosen, -100)
@@ -136,13 +137,13 @@ def text_batches(
         yield {name: x.to(model.device) for name, x in batch.items()}
 
 
-def _read_by_decoder(model: nn.Module, answer: Tensor, padding: int) -> Tensor:
-    """What a decoder reads that is to say ``answer`` (B, N): its first token, and all of those but the last."""
+def _decoder_input(model: nn.Module, answer: Tensor, padding: int) -> Tensor:
+    """What a decoder reads to write ``answer`` (B, N): a first token, and all of the answer but its last."""
     if hasattr(model, "prepare_decoder_input_ids_from_labels"):
         return model.prepare_decoder_input_ids_from_labels(answer)
     config = model.config  # of a model without an output of words
     starts = getattr(config, "decoder_start_token_id", None), getattr(config, "bos_token_id", None)
-    start = next((each for each in starts if each is not None), padding)
+    start = next((token for token in starts if token is not None), padding)
     read = nn.functional.pad(answer[:, :-1], (1, 0), value=start)
     return read.masked_fill(read == -100, padding)
 

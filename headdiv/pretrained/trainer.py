@@ -44,13 +44,13 @@ class HeadTraining:
     ) -> None:
         super().__init__(*args, **options)
         self._observe = observe
-        self._put_into(self.model, method if isinstance(method, Method) else make_method(method))
+        self._insert_method(self.model, method if isinstance(method, Method) else make_method(method))
         self.add_callback(_BetweenEpochs(self))
         self.added, self.steps_added = 0.0, 0  # to the loss since it was last logged, and by how many steps
 
-    def _put_into(self, model: nn.Module, method: Method) -> None:
-        inside = inserted_method(model)
-        if type(inside) is not type(method) or inside.options != method.options:
+    def _insert_method(self, model: nn.Module, method: Method) -> None:
+        inserted = inserted_method(model)
+        if type(inserted) is not type(method) or inserted.options != method.options:
             insert(model, method)
         self.head_method = method
         self.method_steps = MethodSteps(model, method, self._observe, self.args.seed)
@@ -59,7 +59,7 @@ class HeadTraining:
         """The trainer's, from ``model_init``: each further model that training begins with has its own method."""
         model = super().call_model_init(trial)
         if hasattr(self, "head_method"):
-            self._put_into(model, type(self.head_method)(self.head_method.options))
+            self._insert_method(model, type(self.head_method)(self.head_method.options))
         return model
 
     @property
@@ -82,7 +82,8 @@ class HeadTraining:
             loss, outputs = super().compute_loss(model, inputs, **options)
             return (loss, outputs) if return_outputs else loss
         ranks = distributed.world()
-        count = in_batch = predictions(inputs, getattr(self, "_loss_shifts_labels", False)) * ranks
+        batch_count = predictions(inputs, getattr(self, "_loss_shifts_labels", False)) * ranks
+        count = batch_count
         summed = num_items_in_batch is not None and self.model_accepts_loss_kwargs  # over all batches of a step
         if summed:
             count = int(num_items_in_batch) * (1 if self.args.average_tokens_across_devices else ranks)
@@ -91,17 +92,20 @@ class HeadTraining:
         added = self.method_steps.added(records, self.progress, count)
         if added is not None:
             if summed and not self.head_method.counts_predictions():  # one that does has divided by the step's already
-                added = added * (in_batch / count)
+                added = added * (batch_count / count)
             loss = loss + added
-            mean = not summed and self.compute_loss_func is None  # the trainer's, over the batches of a step
-            self.added += added.detach() / (self.current_gradient_accumulation_steps if mean else 1)
+            averaged = not summed and self.compute_loss_func is None  # by the trainer, over the batches of a step
+            self.added += added.detach() / (self.current_gradient_accumulation_steps if averaged else 1)
         return (loss, outputs) if return_outputs else loss
 
     def _with_mask(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """With a decoder's mask where the trainer removes the labels, which say where its input ends."""
-        labels, taken = inputs.get("labels"), self.label_smoother is not None or self.compute_loss_func is not None
-        read, mask = inputs.get("decoder_input_ids"), inputs.get("decoder_attention_mask")
-        if not taken or labels is None or read is None or mask is not None or labels.shape != read.shape:
+        """With a decoder's mask where the trainer removes the labels, which say where the decoder's input ends."""
+        names = ("labels", "decoder_input_ids", "decoder_attention_mask")
+        labels, decoder_ids, mask = (inputs.get(name) for name in names)
+        labels_removed = self.label_smoother is not None or self.compute_loss_func is not None
+        if not labels_removed or labels is None or decoder_ids is None or mask is not None:
+            return inputs
+        if labels.shape != decoder_ids.shape:
             return inputs
         return {**inputs, "decoder_attention_mask": before_the_end(labels).long()}
 
@@ -114,7 +118,7 @@ class HeadTraining:
         return loss
 
     def log(self, logs: dict[str, float], *args: Any, **options: Any) -> None:
-        """With ``auxiliary_loss``, the mean of what was added in the steps since the last time."""
+        """Log ``auxiliary_loss`` too: the mean of what was added in the steps since the last time."""
         if "loss" in logs and self.steps_added:
             if self.added:
                 logs["auxiliary_loss"] = float(self.added) / self.steps_added
@@ -132,14 +136,14 @@ class _BetweenEpochs(transformers.TrainerCallback):
         self.trainer = trainer
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, *, optimizer: Any, **_: Any) -> None:
-        """For every epoch but the first."""
+        """Let the method act before every epoch but the first."""
         steps = self.trainer.method_steps
-        ended = math.floor((state.epoch or 0) + 1e-6)  # the part of a resumed epoch does not count
+        epochs_done = math.floor((state.epoch or 0) + 1e-6)  # the part of a resumed epoch does not count
         history = [entry["method"] for entry in state.log_history if "method" in entry]
         acts = type(steps.method).after_epoch is not Method.after_epoch
-        if acts and len(history) < ended:
-            done = steps.between_epochs(optimizer, ended, state.num_train_epochs, history)
-            state.log_history.append({"epoch": float(ended), "step": state.global_step, "method": done})
+        if acts and len(history) < epochs_done:
+            record = steps.between_epochs(optimizer, epochs_done, state.num_train_epochs, history)
+            state.log_history.append({"epoch": float(epochs_done), "step": state.global_step, "method": record})
 
 
 class Trainer(HeadTraining, transformers.Trainer):
@@ -151,7 +155,7 @@ class Seq2SeqTrainer(HeadTraining, transformers.Seq2SeqTrainer):
 
 
 def predictions(inputs: Mapping[str, Any], shifted: bool = False) -> int:
-    """How many the loss of a batch is a mean over: labels that count (``shifted``: but for each first), or examples."""
+    """How many labels (``shifted``: without the first of each row) or examples the loss of a batch is a mean over."""
     labels = inputs.get("labels")
     tokens = labels is not None and labels.dim() > 1 and not labels.is_floating_point()
     count = int((labels[..., int(shifted) :] != -100).sum()) if tokens else len(next(iter(inputs.values())))
