@@ -42,10 +42,10 @@ def table(rounds: int) -> str:
     """A row for each part."""
     lines = ["| what | time over that of | ratio (quartiles) | aim |", "|---|---|---|---|"]
     for measure in (drop_in, methods, attached):
-        over, ratios = measure(rounds)
-        for what, ratio in ratios.items():
-            aim = f"≤ {AIMS[what]:g}" if what in AIMS else ""
-            lines.append(f"| {what} | {over} | {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}) | {aim} |")
+        reference, ratios = measure(rounds)
+        for name, ratio in ratios.items():
+            aim = f"≤ {AIMS[name]:g}" if name in AIMS else ""
+            lines.append(f"| {name} | {reference} | {ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f}) | {aim} |")
     return "\n".join(lines)
 
 
@@ -53,7 +53,7 @@ def drop_in(rounds: int) -> tuple[str, dict[str, Ratio]]:
     """`headdiv.MultiheadAttention` by itself."""
     x = torch.randn(B, N, D, requires_grad=True)
     ratios = {}
-    for what, weights, grad in (
+    for name, weights, grad in (
         ("drop-in, training", False, True),
         ("drop-in, evaluation", False, False),
         ("drop-in, evaluation with weights", True, False),
@@ -66,7 +66,7 @@ def drop_in(rounds: int) -> tuple[str, dict[str, Ratio]]:
             for module in modules
         )
         times = interleaved({"theirs": theirs, "ours": ours}, rounds)
-        ratios[what] = Ratio.of(times["ours"] / times["theirs"])
+        ratios[name] = Ratio.of(times["ours"] / times["theirs"])
     return "torch.nn.MultiheadAttention", ratios
 
 
@@ -78,8 +78,8 @@ def methods(rounds: int) -> tuple[str, dict[str, Ratio]]:
         torch.manual_seed(0)
         layer = nn.TransformerEncoderLayer(D, H, 4 * D, dropout=0.0, batch_first=True)
         model, method = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False), headdiv.make_method(options)
-        for number, each in enumerate(model.layers):
-            each.self_attn = headdiv.MultiheadAttention(D, H, method, batch_first=True, layer=number)
+        for number, encoder_layer in enumerate(model.layers):
+            encoder_layer.self_attn = headdiv.MultiheadAttention(D, H, method, batch_first=True, layer=number)
         method_steps = MethodSteps(model, method)
 
         def step(_: int) -> None:

@@ -60,9 +60,9 @@ def measure(profile: str, rounds: int) -> dict[str, Ratio]:
     def training(method: dict[str, Any], precision: str = "float32") -> tuple[Step, Transformer]:
         """A step with the laying out of its batch, which training pays for too."""
         run_config = config.model_copy(update={"method": check_method(method, config.model)})
-        model, made = build_model(run_config, vocabulary_of(corpus))
+        model, run_method = build_model(run_config, vocabulary_of(corpus))
         train = config.train.model_copy(update={"precision": precision})
-        learner = Learner(model.train(), task_loss(config, model), made, train)
+        learner = Learner(model.train(), task_loss(config, model), run_method, train)
         return lambda round_: learner.step(make_batch(pairs, batches[round_].numbers.tolist()), 1, 1000), model
 
     baseline, model = training({"name": "baseline"})

@@ -12,13 +12,13 @@ from typing import Any
 import lazy_loader
 
 # Names are listed in ``__init__.pyi``, for type checkers too, and imported on first use: drawing takes seconds.
-_found, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
     """A name of the stub; an ImportError names the extra where something is not installed."""
     try:
-        return _found(name)
+        return _attribute(name)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("headdiv"):
             raise

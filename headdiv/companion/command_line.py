@@ -16,7 +16,7 @@ import click
 from headdiv import __version__
 from headdiv.core.errors import HeaddivError
 
-NEEDED = {  # what brings along a package that is not there
+EXTRAS = {  # by missing package, the extra that installs it
     "accelerate": "headdiv[hf]",
     "transformers": "headdiv[hf]",
     "tensorboard": "headdiv[tensorboard]",
@@ -49,7 +49,9 @@ def print_table(rows: Sequence[dict[str, Any]]) -> None:
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if isinstance(value, float) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
 @cli.command()
@@ -99,8 +101,8 @@ def fetch(name: str) -> None:
     from headdiv.companion import paths
     from headdiv.companion.data import public_sets
 
-    where = public_sets.fetch(name, paths.raw())
-    click.echo(f"{where} is complete. Licence: {public_sets.load_registry()[name].licence}")
+    folder = public_sets.fetch(name, paths.raw())
+    click.echo(f"{folder} is complete. Licence: {public_sets.load_registry()[name].licence}")
 
 
 @cli.command()
@@ -167,9 +169,10 @@ def tune(experiment: str, profile: str, arm: str | None) -> None:
     from headdiv.companion.experiments.profiles import Runs
     from headdiv.companion.report.tuning import tuning_data
 
-    arms = [tuning.tune(tuned).arm for tuned in Runs(profile).arms_of(experiment, arm)]
-    (table,) = (data := tuning_data(profile, experiment)).tables.values()
-    print_table(table[data.numbers["variant"].isin(arms)].to_dict("records"))
+    variants = [tuning.tune(tuned).arm for tuned in Runs(profile).arms_of(experiment, arm)]
+    data = tuning_data(profile, experiment)
+    (table,) = data.tables.values()
+    print_table(table[data.numbers["variant"].isin(variants)].to_dict("records"))
 
 
 @cli.command()
@@ -307,8 +310,8 @@ def list_names(profile: str) -> None:
     for experiment in runs.experiments():
         names[experiment] = dict.fromkeys(run.variant for run in runs.planned(experiment))
     names |= {"tables": tables_of(runs), "figures": figures_of(runs), "methods": METHODS, "data sets": load_registry()}
-    for kind, listed in names.items():
-        click.echo(f"{kind}: {', '.join(listed)}")
+    for kind, kind_names in names.items():
+        click.echo(f"{kind}: {', '.join(kind_names)}")
 
 
 @cli.command()
@@ -326,7 +329,8 @@ def importance(experiment: str, variant: str, seed: int, profile: str) -> None:
     from headdiv.companion.experiments.profiles import Runs, run_config
     from headdiv.companion.experiments.running import load_run
 
-    run, steps = load_run(run_config(profile, experiment, variant, seed)), Runs(profile).pruned().get(experiment, 10)
+    run = load_run(run_config(profile, experiment, variant, seed))
+    steps = Runs(profile).pruned().get(experiment, 10)
     click.echo(record_importance(importance_record(run, steps), profile))
 
 
@@ -335,15 +339,15 @@ def main() -> None:
     try:
         cli(prog_name="headdiv", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:
-        message, status = _in_words(error)
+        message, status = _message_and_status(error)
         if status == 1:
             traceback.print_exc()
         print(f"headdiv: {message}", file=sys.stderr)
         sys.exit(status)
 
 
-def _in_words(error: BaseException) -> tuple[str, int]:
-    """What is said of an error, and the status that the process ends with."""
+def _message_and_status(error: BaseException) -> tuple[str, int]:
+    """The message about an error, and the status that the process ends with."""
     match error:
         case HeaddivError():
             return str(error), 2
@@ -352,7 +356,7 @@ def _in_words(error: BaseException) -> tuple[str, int]:
         case click.Abort() | KeyboardInterrupt():
             return "interrupted", 130
         case ModuleNotFoundError(name=str(name)) if not name.startswith("headdiv"):
-            package = NEEDED.get(name.partition(".")[0], "headdiv[pipeline]")
+            package = EXTRAS.get(name.partition(".")[0], "headdiv[pipeline]")
             return f"{name} is not installed; this needs pip install '{package}'", 2
         case OSError(filename=filename) if error.strerror:
             return f"{filename or 'output'}: {error.strerror}", 2

@@ -24,5 +24,5 @@ def reproduce_command(profile: str) -> str:
 def remedy(path: Path, profile: str | None = None, command: str = "train") -> str:
     """The end of a sentence about a file among a run's results that cannot be used: what makes it anew."""
     *_, name, paper, task, variant, seed, _ = path.parts
-    made = run_command(command, f"{paper}/{task}", variant, seed.removeprefix("seed"), profile or name)
-    return f"`{made}` makes it anew"
+    full_command = run_command(command, f"{paper}/{task}", variant, seed.removeprefix("seed"), profile or name)
+    return f"`{full_command}` makes it anew"

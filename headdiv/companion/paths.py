@@ -20,15 +20,15 @@ def home() -> Path:
     Raises:
         ConfigError: HEADDIV_HOME is a file.
     """
-    if named := os.environ.get("HEADDIV_HOME"):
-        if Path(named).is_file():
-            raise ConfigError(f"HEADDIV_HOME is set to {named!r}, which is not a folder; correct it or unset it")
-        return Path(named).resolve()
-    here = Path.cwd()
-    for folder in (here, *here.parents):
+    if setting := os.environ.get("HEADDIV_HOME"):
+        if Path(setting).is_file():
+            raise ConfigError(f"HEADDIV_HOME is set to {setting!r}, which is not a folder; correct it or unset it")
+        return Path(setting).resolve()
+    current = Path.cwd()
+    for folder in (current, *current.parents):
         if (folder / "Snakefile").is_file():
             return folder
-    return here
+    return current
 
 
 def raw() -> Path:
@@ -50,7 +50,7 @@ def results(profile: str) -> Path:
     """Metrics, tables and figures of a profile, given by name or as a path: ``results/<its file's name>``.
 
     Raises:
-        ConfigError: its name is none (`NAME`), or that of another file in ``config``, whose results lie there.
+        ConfigError: its name is not allowed (`NAME`), or that of another file in ``config``, whose results lie there.
     """
     file = profile_file(profile)
     if not NAME.fullmatch(file.stem):

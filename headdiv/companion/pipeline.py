@@ -44,30 +44,32 @@ class Plan:
 
     def __init__(self, profile: str) -> None:
         paths.results(profile)
-        known = Runs(profile)
-        self.profile, self.name, self.pruned = profile, known.name, known.pruned()
-        self.threads, self.gpu = known.profile.threads, known.profile.gpu
-        self.tables, self.figures = products(known)
-        self.notebooks = [EXPLORER, *known.profile.notebooks]
+        runs = Runs(profile)
+        self.profile, self.name, self.pruned = profile, runs.name, runs.pruned()
+        self.threads, self.gpu = runs.profile.threads, runs.profile.gpu
+        self.tables, self.figures = products(runs)
+        self.notebooks = [EXPLORER, *runs.profile.notebooks]
         # What decides a choice decides the runs that have it, so that a plan is the same before and after tuning.
         self.tuned = {
             experiment: {
                 name: short_hash([arm.key, *(run_name(config) for config in arm.configs)]) for name, arm in arms.items()
             }
-            for experiment, arms in known.arms.items()
+            for experiment, arms in runs.arms.items()
         }
-        self.runs: dict[str, dict[tuple[str, int], str]] = {name: {} for name in known.experiments()}
-        for config in known.planned():
+        self.runs: dict[str, dict[tuple[str, int], str]] = {name: {} for name in runs.experiments()}
+        for config in runs.planned():
             arm = self.tuned.get(config.experiment, {}).get(config.variant)
-            decides = [f"{arm} {config.seed}" if arm else run_name(config), config.decode.model_dump(mode="json")]
+            training = f"{arm} {config.seed}" if arm else run_name(config)
+            content = [training, config.decode.model_dump(mode="json")]
             if further_tests := config.data.scored_besides():
-                decides.append(further_tests)
-            self.runs[config.experiment][config.variant, config.seed] = short_hash(decides)
+                content.append(further_tests)
+            self.runs[config.experiment][config.variant, config.seed] = short_hash(content)
         # What tables and figures show besides their paper's file and runs: plugins, and what caution leaves out.
-        besides = [checksum(paths.home() / plugin) for plugin in known.profile.plugins]
-        besides += ["cautious"] if known.profile.cautious else []
+        besides = [checksum(paths.home() / plugin) for plugin in runs.profile.plugins]
+        if runs.profile.cautious:
+            besides.append("cautious")
         self.papers = {}
-        for name in known.papers():
+        for name in runs.papers():
             content = load_paper(name).model_dump(mode="json")
             self.papers[name] = short_hash([content, *besides] if besides else content)
 
@@ -89,13 +91,13 @@ class Plan:
             if variant in (None, arm)
         ]
 
-    def made_of(self, paper: str) -> tuple[dict[str, Product], dict[str, Product]]:
+    def products_of(self, paper: str) -> tuple[dict[str, Product], dict[str, Product]]:
         """A paper's tables and figures, by name."""
         return of_paper(self.tables, paper), of_paper(self.figures, paper)
 
     def drawn_from(self, paper: str) -> list[str]:
         """The files of runs and of tuning that its tables and figures are made from."""
-        tables, figures = self.made_of(paper)
+        tables, figures = self.products_of(paper)
         files = (
             self.choices(product.experiments) + self.results(product.experiments, "metrics.json", *product.reads)
             for product in (*tables.values(), *figures.values())
@@ -104,21 +106,21 @@ class Plan:
 
     def drawn(self, paper: str, table_endings: tuple[str, ...] = ("csv", "md")) -> list[str]:
         """The files of its tables and figures."""
-        tables, figures = self.made_of(paper)
+        tables, figures = self.products_of(paper)
         folder = f"results/{self.name}"
         files = [f"{folder}/tables/{table}.{ending}" for ending in table_endings for table in tables]
         return files + [f"{folder}/figures/{figure}.svg" for figure in figures]
 
     def companion(self, name: str) -> list[str]:
-        """What a companion shows: its paper's tables and figures; the explorer the profile's runs; another one all."""
+        """What a companion shows: the explorer all runs, a paper's its tables and figures, any other those of all."""
         if name == EXPLORER:
             return self.results(self.runs)
         papers = [name] if name in self.papers else self.papers
         return list(chain.from_iterable(self.drawn(paper, ("md",)) for paper in papers))
 
-    def parameters(self, **more: str | int) -> str:
+    def parameters(self, **extra: str | int) -> str:
         """Parameters of a notebook, as JSON."""
-        return json.dumps({"profile": self.profile, **more})
+        return json.dumps({"profile": self.profile, **extra})
 
 
 def run_notebook(experiment: str) -> str:

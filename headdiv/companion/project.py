@@ -16,7 +16,7 @@ DOCS = (
     "docs/pretrained.md",
     "docs/results.md",
     "docs/appendix.md",
-)  # which the others name
+)  # which the other parts link to
 PARTS = ("Snakefile", "config", "notebooks", "profiles", "data/README.md", *DOCS)
 # The repository's own installs the package from its folder.
 ENVIRONMENT = f"""\

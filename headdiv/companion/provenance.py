@@ -48,10 +48,10 @@ def commit() -> str | None:
 def _git(*arguments: str) -> str | None:
     try:
         command = ["git", *arguments]
-        answer = subprocess.run(command, cwd=paths.home(), capture_output=True, text=True, timeout=10, check=True)
+        result = subprocess.run(command, cwd=paths.home(), capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip()
+    return result.stdout.strip()
 
 
 def cpu_name() -> str:
@@ -98,9 +98,9 @@ def other_load(seconds: float, processors: int) -> float | None:
         averages = os.getloadavg()  # over 1, 5 and 15 minutes
     except (AttributeError, OSError):
         return None
-    which = (seconds > 180) + (seconds > 600)
-    seen = 1 - math.exp(-seconds / (60, 300, 900)[which])  # the averages decay: so much of them is of these seconds
-    return max(0.0, averages[which] - processors * seen)
+    index = (seconds > 180) + (seconds > 600)
+    share = 1 - math.exp(-seconds / (60, 300, 900)[index])  # of the average that is of these seconds: averages decay
+    return max(0.0, averages[index] - processors * share)
 
 
 @cache

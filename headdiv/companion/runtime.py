@@ -65,11 +65,11 @@ def process_group(device: torch.device) -> Iterator[None]:
     if distributed.is_initialized() or os.environ.get("WORLD_SIZE", "1") == "1":
         yield
         return
-    local = int(os.environ.get("LOCAL_RANK", "0"))
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     if device.type == "cuda":
-        if local >= torch.cuda.device_count():
-            raise ConfigError(f"rank {local} has no GPU of its own: this machine has {torch.cuda.device_count()}")
-        torch.cuda.set_device(local)
+        if local_rank >= torch.cuda.device_count():
+            raise ConfigError(f"rank {local_rank} has no GPU of its own: this machine has {torch.cuda.device_count()}")
+        torch.cuda.set_device(local_rank)
     # Ranks wait for the first while it prepares a corpus, or while another job trains the same run.
     distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timedelta(days=7))
     try:

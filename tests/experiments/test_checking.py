@@ -9,7 +9,7 @@ from conftest import EXPERIMENT
 
 from headdiv.companion import paths
 from headdiv.companion.command_line import cli
-from headdiv.companion.experiments.checking import failures, of_other_content, rescore
+from headdiv.companion.experiments.checking import changed_content, failures, rescore
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import record, with_results
@@ -88,14 +88,14 @@ def of_another_run(path, content):
 
 
 def test_runs_whose_data_or_code_has_changed_are_named(finished, path):
-    assert of_other_content("tiny") == []
+    assert changed_content("tiny") == []
     of_another_run(path, "0")
-    (found,) = of_other_content("tiny")
+    (found,) = changed_content("tiny")
     assert found.startswith(f"{path}: hash is {'0' * 16}, expected ")
     finished.write_profile(top={"threads": 2})
-    assert of_other_content("tiny") == [found]
+    assert changed_content("tiny") == [found]
     finished.write_profile(train={"epochs": 3})
-    assert of_other_content("tiny") == []  # `outdated` says it
+    assert changed_content("tiny") == []  # `outdated` says it
 
 
 # ---- scores of stored outputs

@@ -14,7 +14,7 @@ from headdiv.companion import pipeline
 from headdiv.companion.command_line import cli
 from headdiv.companion.data import cache
 from headdiv.companion.experiments import tuning
-from headdiv.companion.experiments.checking import of_other_content, outdated
+from headdiv.companion.experiments.checking import changed_content, outdated
 from headdiv.companion.experiments.evaluation import evaluate
 from headdiv.companion.experiments.profiles import Runs, run_config
 from headdiv.companion.experiments.results import record, stored
@@ -218,10 +218,10 @@ def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(untuned):
         record(evaluate(train(config)), "tiny")
     assert [run.config.train["learning_rate"] for run in stored("tiny", EXPERIMENT)] == [0.02, 0.005]
     assert len(table_data("tiny", EXPERIMENT).numbers) == 2
-    assert outdated("tiny") == of_other_content("tiny") == []
+    assert outdated("tiny") == changed_content("tiny") == []
     choice = Runs("tiny").arms[EXPERIMENT]["direct-8"].choice_file
     write_json(choice, read_json(choice) | {"content": "other files"})
-    (found,) = of_other_content("tiny")
+    (found,) = changed_content("tiny")
     assert found.startswith(f"{choice}: content is other files, expected ")
     path = metrics_path("tiny", EXPERIMENT, "direct-8", 1)
     metrics = read_json(path)

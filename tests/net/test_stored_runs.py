@@ -13,7 +13,7 @@ from pins import in_lines, pinned
 from tracked import ROOT, git_files
 
 from headdiv.companion.data.cache import PREPARATION, content_key
-from headdiv.companion.experiments.checking import of_other_content, outdated, outdated_among
+from headdiv.companion.experiments.checking import changed_content, outdated, outdated_among
 from headdiv.companion.experiments.importance import ImportanceResult
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import read_outputs
@@ -99,7 +99,7 @@ def test_every_stored_run_has_the_name_that_its_profile_gives(profile, monkeypat
 
 @pytest.mark.parametrize("profile", RESULTS)
 def test_no_stored_run_is_outdated(profile):
-    assert [*outdated(profile), *of_other_content(profile)] == []
+    assert [*outdated(profile), *changed_content(profile)] == []
 
 
 def test_none_is_left_out():

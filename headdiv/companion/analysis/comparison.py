@@ -22,8 +22,8 @@ import numpy as np
 from headdiv.companion.analysis.statistics import LEVEL, Interval, interval
 
 SEED, POWER = 12345, 16  # of the Sobol points for simultaneous quantiles: 2^16 of them
-DEPENDENT = 1e-6  # of a difference's variance: what others leave of it, up to which it counts as a sum of them
-ROUNDING = 1e-12  # of the largest score: residuals up to this are none, so that equal runs have an error of 0
+DEPENDENT = 1e-6  # share of a difference's variance: with no more left by the others, it counts as a sum of them
+ROUNDING = 1e-12  # of the largest score: residuals up to this count as 0, so that equal runs have an error of 0
 
 COCHRAN, FEWEST = 0.001, 4  # level of the test for uneven variances, and the fewest variants for it
 
@@ -83,11 +83,10 @@ def contrasts(scores: Scores, weights: Sequence[Mapping[str, float]]) -> list[Di
     scores = {
         variant: {seed: y for seed, y in by_seed.items() if not math.isnan(y)} for variant, by_seed in scores.items()
     }
-    apart = uneven(scores)
-    pooled = _Model({variant: by_seed for variant, by_seed in scores.items() if variant not in apart})
-    of_the_model = [weight for weight in weights if not apart & weight.keys()]
-    estimates = iter(pooled.estimate(of_the_model))
-    return [_alone(scores, weight) if apart & weight.keys() else next(estimates) for weight in weights]
+    excluded = uneven(scores)
+    pooled = _Model({variant: by_seed for variant, by_seed in scores.items() if variant not in excluded})
+    estimates = iter(pooled.estimate([weight for weight in weights if not excluded & weight.keys()]))
+    return [_by_seed(scores, weight) if excluded & weight.keys() else next(estimates) for weight in weights]
 
 
 def uneven(scores: Scores) -> set[str]:
@@ -97,19 +96,19 @@ def uneven(scores: Scores) -> set[str]:
     """
     from scipy.special import fdtri
 
-    apart: set[str] = set()
+    excluded: set[str] = set()
     while True:
-        model = _Model({variant: by_seed for variant, by_seed in scores.items() if variant not in apart})
+        model = _Model({variant: by_seed for variant, by_seed in scores.items() if variant not in excluded})
         squares = model.squares()
-        several = {variant: sum_ / (n - 1) for variant, (sum_, n) in squares.items() if n > 1}
-        if len(several) < FEWEST:
-            return apart
-        largest = max(several, key=lambda variant: several[variant])
-        others, freedom = len(several) - 1, min(squares[variant][1] for variant in several) - 1
-        F = float(fdtri(freedom, others * freedom, 1 - COCHRAN / len(several)))
-        if several[largest] <= sum(several.values()) / (1 + others / F):
-            return apart
-        apart.add(largest)
+        variances = {variant: total / (n - 1) for variant, (total, n) in squares.items() if n > 1}
+        if len(variances) < FEWEST:
+            return excluded
+        largest = max(variances, key=lambda variant: variances[variant])
+        others, freedom = len(variances) - 1, min(squares[variant][1] for variant in variances) - 1
+        F = float(fdtri(freedom, others * freedom, 1 - COCHRAN / len(variances)))
+        if variances[largest] <= sum(variances.values()) / (1 + others / F):
+            return excluded
+        excluded.add(largest)
 
 
 class _Model:
@@ -121,36 +120,36 @@ class _Model:
     """
 
     def __init__(self, scores: Scores) -> None:
-        names = {variant: line for line, variant in enumerate(v for v, by_seed in scores.items() if by_seed)}
-        columns = {seed: at for at, seed in enumerate(dict.fromkeys(s for by_seed in scores.values() for s in by_seed))}
-        shape = len(names), len(columns)
-        self.lines = names
-        self.there, y = np.zeros(shape, dtype=bool), np.zeros(shape)  # (variants, seeds)
-        for variant, line in names.items():
-            at = [columns[seed] for seed in scores[variant]]
-            self.there[line, at], y[line, at] = True, list(scores[variant].values())
-        share = self.there / self.there.sum(axis=0)  # (variants, seeds)
-        counts = self.there.sum(axis=1)  # (variants,)
-        values, vectors = np.linalg.eigh(np.diag(counts) - share @ self.there.T)
+        variants = [variant for variant, by_seed in scores.items() if by_seed]
+        seeds = list(dict.fromkeys(seed for by_seed in scores.values() for seed in by_seed))
+        shape = len(variants), len(seeds)
+        self.lines = {variant: line for line, variant in enumerate(variants)}
+        self.observed, y = np.zeros(shape, dtype=bool), np.zeros(shape)  # (variants, seeds)
+        for variant, line in self.lines.items():
+            columns = [seeds.index(seed) for seed in scores[variant]]
+            self.observed[line, columns], y[line, columns] = True, list(scores[variant].values())
+        share = self.observed / self.observed.sum(axis=0)  # (variants, seeds)
+        counts = self.observed.sum(axis=1)  # (variants,)
+        values, vectors = np.linalg.eigh(np.diag(counts) - share @ self.observed.T)
         kept = values > 1e-9 * counts.max(initial=0)
         self.inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T  # (variants, variants)
         self.fitted = self.inverse @ (y.sum(axis=1) - share @ y.sum(axis=0))  # (variants,)
-        of_seeds = (y - np.where(self.there, self.fitted[:, None], 0)).sum(axis=0) / self.there.sum(axis=0)
-        residuals = np.where(self.there, y - self.fitted[:, None] - of_seeds, 0)  # (variants, seeds)
+        seed_effects = (y - np.where(self.observed, self.fitted[:, None], 0)).sum(axis=0) / self.observed.sum(axis=0)
+        residuals = np.where(self.observed, y - self.fitted[:, None] - seed_effects, 0)  # (variants, seeds)
         self.residuals = np.where(np.abs(residuals) <= ROUNDING * np.abs(y).max(initial=0), 0, residuals)
-        self.freedom = int(counts.sum()) - len(columns) - int(kept.sum())
+        self.freedom = int(counts.sum()) - len(seeds) - int(kept.sum())
 
     def squares(self) -> dict[str, tuple[float, int]]:
         """By variant: the sum of its squared residuals, and its number of seeds."""
-        sums = (self.residuals**2).sum(axis=1).tolist(), self.there.sum(axis=1).tolist()
-        return dict(zip(self.lines, zip(*sums, strict=True), strict=True))
+        sums, counts = (self.residuals**2).sum(axis=1).tolist(), self.observed.sum(axis=1).tolist()
+        return dict(zip(self.lines, zip(sums, counts, strict=True), strict=True))
 
     def estimate(self, weights: Sequence[Mapping[str, float]]) -> list[Difference]:
         """These contrasts with simultaneous intervals; NaN where the variants of one have no seed in common."""
         C, shared = np.zeros((len(weights), len(self.lines))), []  # (contrasts, variants)
         for row, weight in enumerate(weights):
             lines = [self.lines[variant] for variant in weight if variant in self.lines]
-            shared.append(int(self.there[lines].all(axis=0).sum()) if len(lines) == len(weight) else 0)
+            shared.append(int(self.observed[lines].all(axis=0).sum()) if len(lines) == len(weight) else 0)
             C[row, lines] = [value for variant, value in weight.items() if variant in self.lines]
         covariance = C @ self.inverse @ C.T  # (contrasts, contrasts), of a residual of variance 1
         size, usable = np.sqrt(covariance.diagonal().clip(0)), np.array(shared, dtype=bool)
@@ -166,13 +165,13 @@ class _Model:
         ]
 
 
-def _alone(scores: Scores, weight: Mapping[str, float]) -> Difference:
+def _by_seed(scores: Scores, weight: Mapping[str, float]) -> Difference:
     """A contrast seed by seed, with Student's interval."""
     seeds = set.intersection(*(set(scores.get(variant, {})) for variant in weight))
     values = [sum(w * scores[variant][seed] for variant, w in weight.items()) for seed in sorted(seeds)]
-    found = interval(values)
+    student = interval(values)
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return Difference(found.mean, found.half, found.count, error, max(found.count - 1, 0))
+    return Difference(student.mean, student.half, student.count, error, max(student.count - 1, 0))
 
 
 def simultaneous_quantile(correlation: np.ndarray, freedom: int) -> float:
@@ -194,20 +193,20 @@ def _quantile(correlation: bytes, size: int, freedom: int) -> float:
     from scipy.stats import qmc
 
     R = np.frombuffer(correlation).reshape(size, size)
-    least = float(special.stdtrit(freedom, (1 + LEVEL) / 2))
+    student = float(special.stdtrit(freedom, (1 + LEVEL) / 2))
     if size == 1 or np.allclose(np.abs(R), 1):
-        return least
+        return student
     factor = _factor(R)  # (m, rank)
     points = qmc.Sobol(factor.shape[1], seed=SEED).random_base2(POWER)  # (points, rank)
     normal = special.ndtri(np.clip(points, 1e-12, 1 - 1e-12)) @ factor.T  # (points, m)
     squares = np.square(normal).max(axis=1)  # (points,)
 
     def outside(c: float) -> float:
-        """P(max |T| > c) less 5 %: the mean of each point's share of the residual's χ², which is known exactly."""
+        """P(max |T| > c) minus 5 %: the mean of each point's share of the residual's χ², which is known exactly."""
         return float(special.chdtr(freedom, freedom / c**2 * squares).mean()) - (1 - LEVEL)
 
-    most = float(special.stdtrit(freedom, 1 - (1 - LEVEL) / 2 / size))  # Bonferroni's
-    return float(brentq(outside, 0.98 * least, 1.02 * most, xtol=1e-9))
+    bonferroni = float(special.stdtrit(freedom, 1 - (1 - LEVEL) / 2 / size))
+    return float(brentq(outside, 0.98 * student, 1.02 * bonferroni, xtol=1e-9))
 
 
 def _factor(R: np.ndarray) -> np.ndarray:
@@ -217,7 +216,7 @@ def _factor(R: np.ndarray) -> np.ndarray:
     """
     L = np.zeros_like(R)
     for j in range(len(R)):
-        rest = R[j:, j] - L[j:] @ L[j]
-        if rest[0] > DEPENDENT:
-            L[j:, j] = rest / math.sqrt(rest[0])
+        column = R[j:, j] - L[j:] @ L[j]
+        if column[0] > DEPENDENT:
+            L[j:, j] = column / math.sqrt(column[0])
     return L[:, L.any(axis=0)]

@@ -59,7 +59,7 @@ def attention_maps(run: Run, text: str, other: str | None = None) -> dict[str, A
 
 @torch.no_grad()
 def maps_of(run: Run, batch: Any) -> dict[str, AttentionMap]:
-    """The same of a batch that `Task.example_batch` has packed."""
+    """The same for a batch from `Task.example_batch`."""
     task = run.task
     run.model.eval()
     with record_heads(run.model) as records:

@@ -1,8 +1,7 @@
-"""Whether what is stored belongs to its profile, has learnt anything, and scores today what it scored then.
+"""Whether stored runs belong to their profile, have learnt anything, and score today what they scored then.
 
-Snakemake makes runs anew whose settings, data or code have changed, where it has made them before; of a clone's stored
-runs it knows no configuration. Stored outputs are scored anew without a model: a measure may have been corrected, or a
-package changed.
+Snakemake reruns what it has made itself once settings, data or code change; of a clone's stored runs it knows no
+configuration. Stored outputs are scored again without a model: a measure may have been corrected, or a package changed.
 """
 
 from __future__ import annotations
@@ -49,29 +48,29 @@ from headdiv.core.settings import check
 
 
 def check_profile(profile: str, with_scores: bool = True, write: bool = False) -> Iterator[str]:
-    """Check a profile's stored runs; what is worth knowing, a sentence each.
+    """Check a profile's stored runs; yields what is worth knowing, a sentence each.
 
     Args:
         profile: its name or path.
-        with_scores: score the outputs of tasks that write texts anew, which reads the data.
-        write: put today's scores in the place of the stored ones.
+        with_scores: score the outputs of tasks that write texts again, which reads the data.
+        write: replace the stored scores by today's.
 
     Raises:
         HeaddivError: runs that are not the profile's, that have learnt nothing, or that score otherwise today.
     """
-    if wrong := [*outdated(profile), *of_other_content(profile)]:
-        raise HeaddivError("\n".join(wrong))
-    others = 0
+    if problems := [*outdated(profile), *changed_content(profile)]:
+        raise HeaddivError("\n".join(problems))
+    differing = 0
     for run in rescore(profile) if with_scores else ():
-        others += len(run.differing)
-        for score, (stored, now) in run.differing.items():
-            yield f"{run.name}: {score} is stored as {stored:.4f}, and {now:.4f} today"
+        differing += len(run.differing)
+        for score, (stored, current) in run.differing.items():
+            yield f"{run.name}: {score} is stored as {stored:.4f}, and {current:.4f} today"
         if write:
             run.write()
-    if wrong := failures(profile):
-        raise HeaddivError("\n".join(wrong))
-    if others and not write:
-        raise HeaddivError(f"{others} scores of stored outputs are others today; --write keeps today's")
+    if problems := failures(profile):
+        raise HeaddivError("\n".join(problems))
+    if differing and not write:
+        raise HeaddivError(f"{differing} scores of stored outputs are others today; --write keeps today's")
     yield "Every stored run is the profile's and has learnt: its loss fell, and validation beats frequencies alone."
 
 
@@ -86,16 +85,16 @@ def outdated(profile: str, experiment: str | None = None) -> list[str]:
 
 def outdated_among(profile: str, runs: Iterable[RunIdentity]) -> dict[str, str]:
     """The sentences of `outdated` about these runs of a profile, by the run's name."""
-    sentences, known, file = {}, Runs(profile), paths.profile_file(profile)
+    sentences, profile_runs, file = {}, Runs(profile), paths.profile_file(profile)
     for run in runs:
         path = metrics_path(profile, run.experiment, run.variant, run.seed).with_name(f"{run.noun}.json")
         try:
-            config = known.config(run.experiment, run.variant, run.seed).model_dump(mode="json")
+            config = profile_runs.config(run.experiment, run.variant, run.seed).model_dump(mode="json")
         except ConfigError as error:  # its arm is not tuned yet
             sentences[run.name] = f"{path}: {error}"
             continue
-        if differs := difference(run.config.sections(), config, OF_VARIANT):
-            sentences[run.name] = f"{path}: {differs} in {file}; {remedy(path, profile, run.command)}"
+        if mismatch := difference(run.config.sections(), config, OF_VARIANT):
+            sentences[run.name] = f"{path}: {mismatch} in {file}; {remedy(path, profile, run.command)}"
     return sentences
 
 
@@ -105,26 +104,32 @@ def refuse_outdated(profile: str, experiment: str | None = None) -> None:
         raise DataError(sentences[0])
 
 
-def of_other_content(profile: str) -> list[str]:
+def changed_content(profile: str) -> list[str]:
     """One sentence for each choice and run of a profile whose data files, or own method's code, have changed since.
 
-    Of settings that differ `outdated` says it. Nothing is said where files of the data are not here, and of runs from
+    Settings that differ are left to `outdated`. Nothing is said where files of the data are not here, nor of runs from
     before some of today's settings, whose name can no longer be worked out.
     """
-    known, sentences = Runs(profile), []
-    for arm in (arm for arms in known.arms.values() for arm in arms.values()):
+    runs, sentences = Runs(profile), []
+    for arm in (arm for arms in runs.arms.values() for arm in arms.values()):
         with contextlib.suppress(ConfigError, DataError):
-            if (choice := arm.choice) and choice.content not in (None, now := content_of(arm.configs[0])):
-                what = f"content is {choice.content}, expected {now} by the checksums of the profile's data and plugins"
-                sentences.append(f"{arm.choice_file}: {what}; `{arm.command}` makes it anew")
-    for path, planned in stored_files(profile, known.configs()).items():
+            choice = arm.choice
+            if choice is None or choice.content is None:
+                continue
+            content = content_of(arm.configs[0])
+            if choice.content != content:
+                expected = f"expected {content} by the checksums of the profile's data and plugins"
+                sentences.append(
+                    f"{arm.choice_file}: content is {choice.content}, {expected}; `{arm.command}` makes it anew"
+                )
+    for path, planned in stored_files(profile, runs.configs()).items():
         run = RunResult.read(path, profile)
         config = planned.model_copy(update={"threads": run.provenance.threads})
-        theirs, ours = run.config.sections(), config.model_dump(mode="json")
+        stored, current = run.config.sections(), config.model_dump(mode="json")
         later_keys = any(
-            ours[section].keys() - theirs[section].keys() - {*TrainConfig.of_no_effect} for section in DECIDING
+            current[section].keys() - stored[section].keys() - {*TrainConfig.of_no_effect} for section in DECIDING
         )
-        if later_keys or difference(theirs, ours, DECIDING):
+        if later_keys or difference(stored, current, DECIDING):
             continue
         with contextlib.suppress(ConfigError, DataError):
             if (name := run_name(config)) != run.hash:
@@ -151,7 +156,7 @@ class Rescored:
 
     Attributes:
         differing: scores with another value than the stored one, by name: that and today's.
-        changed: whether anything is other than what is stored, if only a signature.
+        changed: whether anything differs from what is stored, if only a signature.
         metrics: with today's scores.
         outputs: with today's counts.
     """
@@ -164,20 +169,20 @@ class Rescored:
     outputs: StoredOutputs
 
     def write(self) -> None:
-        """Put today's scores in the place of the stored ones, where they are others."""
+        """Replace the stored scores by today's, where they differ."""
         if self.changed:
             write_outputs(self.path, self.outputs)  # first: the bootstrap compares their counts with the metrics
             write_text(self.path, in_lines(self.metrics))
 
 
 def rescore(profile: str) -> list[Rescored]:
-    """Score the stored outputs of a profile's runs anew, of tasks that write texts; nothing is written.
+    """Score the stored outputs of a profile's runs again, for tasks that write texts; no file is written.
 
     Scores that no text decides (losses, exact match) stay. So does all else: curves, heads, provenance.
 
     Raises:
         ConfigError: no such profile.
-        DataError: the data cannot be had, outputs are missing or of another number than the references, or the
+        DataError: the data cannot be had, outputs are missing or not as many as the references, or the
             references are not those of the run.
     """
     configs = (
@@ -189,8 +194,8 @@ def rescore(profile: str) -> list[Rescored]:
 def _rescored(config: RunConfig, path: Path, profile: str) -> Rescored:
     stored, task, outputs = RunResult.read(path, profile), TASKS[config.kind], read_outputs(path, profile)
     run = Run(config, run_folder(config), task.load(config.data), nn.Identity(), {})  # no model is needed
-    if differs := _other_references(stored, run):
-        raise DataError(f"{path}: {differs}, so the references are not this run's; {remedy(path, profile)}")
+    if mismatch := _reference_mismatch(stored, run):
+        raise DataError(f"{path}: {mismatch}, so the references are not this run's; {remedy(path, profile)}")
     try:
         scores = task.score_lines(run, list(outputs.test), outputs.tokens)
         for name, other in (task.further_tests(run) | {BEST: run, AVERAGE: run}).items():
@@ -198,14 +203,15 @@ def _rescored(config: RunConfig, path: Path, profile: str) -> Rescored:
     except DataError as error:
         raise DataError(f"{path.with_name(OUTPUTS)}: {error}; {remedy(path, profile)}") from None
     metrics = read_json(path)
-    kept = metrics["scores"]
-    changed = [name for name, score in scores.items() if kept.get(name) != score]
-    values = {name: (kept[name]["value"], scores[name]["value"]) for name in changed if name in kept}
-    # torchtext's BLEU is in float32, whose last digits are the processor's
+    old_scores = metrics["scores"]
+    changed = [name for name, score in scores.items() if old_scores.get(name) != score]
+    values = {name: (old_scores[name]["value"], scores[name]["value"]) for name in changed if name in old_scores}
+    # torchtext's BLEU is in float32, whose last digits depend on the processor
     differing = {name: pair for name, pair in values.items() if not math.isclose(*pair, rel_tol=1e-6)}
-    if changed and (counts := task.sentence_counts(run, list(outputs.test))) is not None:
+    counts = task.sentence_counts(run, list(outputs.test)) if changed else None
+    if counts is not None:
         outputs = outputs.model_copy(update={"counts": [tuple(row) for row in counts.tolist()]})
-    in_order = {name: scores.get(name, score) for name, score in kept.items()} | scores
+    in_order = {name: scores.get(name, score) for name, score in old_scores.items()} | scores
     return Rescored(stored.name, path, differing, bool(changed), metrics | {"scores": in_order}, outputs)
 
 
@@ -222,21 +228,23 @@ def _further_scores(stored: RunResult, outputs: StoredOutputs, name: str, run: R
         if name not in outputs.more:
             raise DataError(f"more.{name}: missing")
         # The name of a run leaves out what further sets hold; the folder that each was searched in has it.
-        held, now = Path(searched).parent.name, run.folder.name
-        if name not in OF_PARAMETERS and held != now:
-            raise DataError(f"of a further test set {held}, expected {now} by the content of its files")
+        stored_name, current_name = Path(searched).parent.name, run.folder.name
+        if name not in OF_PARAMETERS and stored_name != current_name:
+            raise DataError(f"of a further test set {stored_name}, expected {current_name} by the content of its files")
         lines = outputs.more[name]
     scores = run.task.score_lines(run, list(lines))
-    *_, what = stored.scores[f"{compared[0]}_{name}"].signature.rpartition("; ")
-    return named({score: scores[score] for score in compared}, name, what)
+    *_, note = stored.scores[f"{compared[0]}_{name}"].signature.rpartition("; ")
+    return named({score: scores[score] for score in compared}, name, note)
 
 
-def _other_references(stored: RunResult, run: Run) -> str | None:
+def _reference_mismatch(stored: RunResult, run: Run) -> str | None:
     """Why the data are not those of a stored run, in words; None where they are.
 
-    Of a run from before the checksums of its data were kept, what was counted in its corpus is compared.
+    For a run from before checksums of the data were kept, the statistics of its corpus are compared.
     """
     if (content := stored.data.content) is not None:
-        now = content_key(run.config.data)
-        return None if content == now else f"data.content is {content}, expected {now} by the checksums of its data"
+        current = content_key(run.config.data)
+        if content == current:
+            return None
+        return f"data.content is {content}, expected {current} by the checksums of its data"
     return corpus_difference(stored.data, check(DataStatistics, run.corpus.statistics))

@@ -49,9 +49,9 @@ def evaluate(run: Run) -> dict[str, Any]:
     if average := averaged_run(run):
         scores |= average_scores(average)
         others[AVERAGE] = average
-    which = "the last epoch's steps" if last is record["curve"][-1] else f"the steps of epoch {last['epoch']}"
-    noisy = f"mean over {which}, dropout {config.model.dropout}, label smoothing {config.train.label_smoothing}"
-    simplest = record["data"]["valid"]["unigram_nll"]
+    steps = "the last epoch's steps" if last is record["curve"][-1] else f"the steps of epoch {last['epoch']}"
+    as_trained = f"mean over {steps}, dropout {config.model.dropout}, label smoothing {config.train.label_smoothing}"
+    unigram_nll = record["data"]["valid"]["unigram_nll"]
     files = {name: task.outputs_file(other) for name, other in ({"": run} | others).items()}
     outputs = {name: str(path.relative_to(paths.home())) for name, path in files.items() if path}
     search = read_json(files[""]).get("time") if files[""] else None
@@ -60,10 +60,10 @@ def evaluate(run: Run) -> dict[str, Any]:
         **run.identity(),
         "parameters": record["parameters"],
         "scores": {
-            "training_loss": score(last["training_loss"], task.unit, noisy),
+            "training_loss": score(last["training_loss"], task.unit, as_trained),
             "validation_accuracy": score(last["validation_accuracy"], "%", task.accuracy),
             "validation_nll": score(last["validation_nll"], task.unit, "without label smoothing and dropout"),
-            "unigram_nll": score(simplest, task.unit, f"validation split: {task.unigram}"),
+            "unigram_nll": score(unigram_nll, task.unit, f"validation split: {task.unigram}"),
             **scores,
         },
         "curve": record["curve"],
@@ -92,13 +92,13 @@ def best_scores(run: Run, best: Run, scores: Mapping[str, Score]) -> dict[str, S
     task, epoch = run.task, best.point["epoch"]
     names = (task.test_score_name, *task.also_compared)
     compared = {name: scores[name] for name in names} if best is run else task.compared_scores(best)
-    what = f"epoch {epoch} of {len(run.record['curve'])}, that of the lowest validation loss"
+    which = f"epoch {epoch} of {len(run.record['curve'])}, that of the lowest validation loss"
     return {
         "validation_nll_best": score(
-            best.point["validation_nll"], task.unit, f"without label smoothing and dropout, after {what}"
+            best.point["validation_nll"], task.unit, f"without label smoothing and dropout, after {which}"
         ),
         "best_epoch": score(epoch, "epochs", "with the lowest validation loss, the first of equal ones"),
-        **named(compared, BEST, f"parameters of {what}"),
+        **named(compared, BEST, f"parameters of {which}"),
     }
 
 
@@ -110,10 +110,10 @@ def average_scores(average: Run) -> dict[str, Score]:
     return named(averaged, AVERAGE, f"mean of the parameters of epochs {first} to {last}")
 
 
-def named(scores: Mapping[str, Score], suffix: str, what: str) -> dict[str, Score]:
-    """Scores with their names' and their signatures' ends: ("bleu", "best") -> "bleu_best"."""
+def named(scores: Mapping[str, Score], suffix: str, note: str) -> dict[str, Score]:
+    """Scores with a suffix to their names, "bleu_best", and a note at the end of their signatures."""
     return {
-        f"{name}_{suffix}": value | {"signature": f"{value['signature']}; {what}"} for name, value in scores.items()
+        f"{name}_{suffix}": value | {"signature": f"{value['signature']}; {note}"} for name, value in scores.items()
     }
 
 

@@ -30,14 +30,14 @@ def count(
     model's size depends on.
     """
     task = TASKS[kind]
-    needed = {"epoch_tokens": 1} if "epoch_tokens" in task.Data.model_fields else {}
+    required = {"epoch_tokens": 1} if "epoch_tokens" in task.Data.model_fields else {}
     model = check(task.Model, sizes)
     config = RunConfig(
         paper="",
         task="",
         kind=kind,
         variant="",
-        data=check(task.Data, {"name": "toy", **needed, **(data or {})}),
+        data=check(task.Data, {"name": "toy", **required, **(data or {})}),
         model=model,
         method=check_method(method, model),
         seed=0,
@@ -80,8 +80,8 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
     for variant in variants:
         paper, follows = reported.get(variant), None
         if paper is not None:
-            same = base is not None and deciding[variant] - deciding[BASELINE] == paper - base
-            follows = DIFFERENCE if same and variant != BASELINE else NO
+            same_difference = base is not None and deciding[variant] - deciding[BASELINE] == paper - base
+            follows = DIFFERENCE if same_difference and variant != BASELINE else NO
             if round(deciding[variant] / printed_to) * printed_to == paper:
                 follows = EXACT
         audited[variant] = {

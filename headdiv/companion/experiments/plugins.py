@@ -25,8 +25,9 @@ def load_plugin(path: Path) -> ModuleType:
     path = path.resolve()
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == str(path):
-            if (now := _changed(module, path)) is not None:
-                _warn_of_change(path, now)
+            content = _changed_content(module, path)
+            if content is not None:
+                _warn_of_change(path, content)
             return module
     if not path.is_file():
         raise ConfigError(f"plugin {path}: no such file")
@@ -52,8 +53,8 @@ def _warn_of_change(path: Path, content: str) -> None:
     )
 
 
-def _changed(module: ModuleType, path: Path) -> str | None:
-    """The checksum of a module's file where it is no longer what was loaded; None where it is, or is gone."""
+def _changed_content(module: ModuleType, path: Path) -> str | None:
+    """The checksum of a module's file if it has changed since it was loaded; None if not, or if it is gone."""
     loaded = getattr(module, LOADED, None)
-    now = checksum(path) if loaded and path.is_file() else None
-    return None if now == loaded else now
+    current = checksum(path) if loaded and path.is_file() else None
+    return None if current == loaded else current

@@ -50,13 +50,13 @@ def merge(variant: str, paper: Level, profile: Level, settings: Level, source: S
         ConfigError: for all variants the profile has another value than the paper's row of this variant, which would no
             longer be what its label says; where that is meant, the variant's own settings have to say so.
     """
-    for key, given in profile.items():
-        if key in paper and key not in settings and given.value != paper[key].value:
-            what = (
-                f"found {given.value!r} for all variants, but {variant!r} has {paper[key].value!r} in the paper's file"
+    for key, placed in profile.items():
+        if key in paper and key not in settings and placed.value != paper[key].value:
+            problem = (
+                f"found {placed.value!r} for all variants, but {variant!r} has {paper[key].value!r} in the paper's file"
             )
-            meant = f"expected the one that is meant in settings: {{{variant}: {{{key}: …}}}}"
-            raise config_error(given.place, f"{what}; {meant}", source)
+            remedy = f"expected the one that is meant in settings: {{{variant}: {{{key}: …}}}}"
+            raise config_error(placed.place, f"{problem}; {remedy}", source)
     return paper | profile | settings
 
 
@@ -67,10 +67,10 @@ class _Experiment:
         self.name, self.profile, self.source = name, profile, source
         self.section, self.place = profile.experiments[name], ("experiments", name)
         try:
-            listed = task_of(name)
+            paper_task = task_of(name)
         except ConfigError as error:
             raise config_error(self.place, str(error), source) from None
-        self.rows, self.kind = listed.variants, listed.kind or name.partition("/")[2]
+        self.rows, self.kind = paper_task.variants, paper_task.kind or name.partition("/")[2]
         self.task = TASKS[self.kind]
         self.data = check(self.task.Data, self.section.data, (*self.place, "data"), source)
         self.decode = check(self.task.Decode, self.section.decode, (*self.place, "decode"), source)
@@ -79,16 +79,18 @@ class _Experiment:
         self._check_names()
 
     def _check_names(self) -> None:
-        """Raise where the profile names a variant, a method or a seed that there is not."""
+        """Raise where the profile names a variant or method that does not exist, or tunes with a seed of the runs."""
         section, tune = self.section, self.section.tune
         for variant in section.define:
             if not VARIANT.fullmatch(variant):
                 raise self._error(VARIANT_IS, "define", variant)
             if variant in self.rows:
-                what = "is a variant of the paper's, whose options can be set under 'settings'; expected another name"
-                raise self._error(what, "define", variant)
-        known = [*self.rows, *section.define]
-        names = [("variant", variant, known, ("variants", number)) for number, variant in enumerate(self.variants)]
+                problem = (
+                    "is a variant of the paper's, whose options can be set under 'settings'; expected another name"
+                )
+                raise self._error(problem, "define", variant)
+        variants = [*self.rows, *section.define]
+        names = [("variant", variant, variants, ("variants", number)) for number, variant in enumerate(self.variants)]
         names += [("method", method, list(METHODS), ("methods", method)) for method in section.methods]
         for key in ("settings", "failed"):
             names += [("variant", variant, self.variants, (key, variant)) for variant in getattr(section, key)]
@@ -99,8 +101,8 @@ class _Experiment:
                 raise self._error(f"unknown {noun} {name!r}{nearest(name, choices)}", *keys)
         for number, seed in enumerate(tune.seeds if tune else ()):
             if seed in self.profile.seeds:
-                what = f"{seed} is a seed of the runs too; expected others, since a choice flatters its own seeds"
-                raise self._error(what, "tune", "seeds", number)
+                problem = f"{seed} is a seed of the runs too; expected others, since a choice flatters its own seeds"
+                raise self._error(problem, "tune", "seeds", number)
 
     def arm(self, variant: str, requested: str) -> Arm:
         """A variant that is tuned, with the run of each of its settings."""
@@ -111,22 +113,24 @@ class _Experiment:
         configs = []
         for place, setting in zip(places, settings, strict=True):
             if "train.epochs" in setting:
-                what = "cannot be tuned: every setting is judged within the same training, and rungs say how much of it"
-                raise self._error(what, "tune", *place, "train.epochs")
-            configs.append(self.config(variant, self._settings(setting, "tune", *place)))
+                problem = (
+                    "cannot be tuned: every setting is judged within the same training, and rungs say how much of it"
+                )
+                raise self._error(problem, "tune", *place, "train.epochs")
+            configs.append(self.config(variant, self._settings_level(setting, "tune", *place)))
         rung, epochs = tune.rungs[-1], configs[0].train.epochs
         if rung > epochs:
-            what = f"{rung} is longer than the training of {variant}; expected at most train.epochs = {epochs}"
-            raise self._error(what, "tune", "rungs", len(tune.rungs) - 1)
+            problem = f"{rung} is longer than the training of {variant}; expected at most train.epochs = {epochs}"
+            raise self._error(problem, "tune", "rungs", len(tune.rungs) - 1)
         return Arm(requested, tune, settings, configs)
 
     def config(self, variant: str, tried: Level) -> RunConfig:
         """A variant's run of the first seed; a setting that is ``tried`` wins over the variant's own."""
         merged = self._merged(variant, tried)
         sections: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
-        for dotted, given in merged.items():
+        for dotted, placed in merged.items():
             section, _, key = dotted.partition(".")
-            sections[section][key] = given.value
+            sections[section][key] = placed.value
         try:
             model = check(self.task.Model, sections["model"], ("model",))
             self.task.check_model(model, self.data, ("model",))
@@ -155,53 +159,54 @@ class _Experiment:
         section, row = self.section, self.rows.get(variant)
         profile = level("model", section.model, (*self.place, "model"))
         profile |= level("train", section.train, (*self.place, "train"))
-        settings = self._settings(section.settings.get(variant, {}), "settings", variant) | tried
+        settings = self._settings_level(section.settings.get(variant, {}), "settings", variant) | tried
         if row is None:
-            return profile | self._method(variant, section.define[variant], settings)
+            return profile | self._method_level(variant, section.define[variant], settings)
         place = (*self.place, "variants", variant)
         paper = level("model", row.model, place) | level("train", row.train, place)
-        return merge(variant, paper, profile, self._method(variant, row.method, settings), self.source)
+        return merge(variant, paper, profile, self._method_level(variant, row.method, settings), self.source)
 
-    def _method(self, variant: str, method: Mapping[str, Any], settings: Level) -> Level:
+    def _method_level(self, variant: str, method: Mapping[str, Any], settings: Level) -> Level:
         """A variant's method, or a part of its combination, with what the profile says of it, and the settings."""
         name, of_paper = str(method.get("name")), variant in self.rows
-        if isinstance(parts := method.get("methods"), list):
-            method = {**method, "methods": [self._part(variant, part) for part in parts]}
+        parts = method.get("methods")
+        if isinstance(parts, list):
+            method = {**method, "methods": [self._merged_part(variant, part) for part in parts]}
         stated = level("method", method, (*self.place, "variants" if of_paper else "define", variant))
         profile = level("method", self.section.methods.get(name, {}), (*self.place, "methods", name))
         if of_paper:
             return merge(variant, stated, profile, settings, self.source)
         return profile | stated | settings
 
-    def _part(self, variant: str, part: Any) -> Any:
-        """A part of a combination; what is no mapping is an error, which the method's options say."""
+    def _merged_part(self, variant: str, part: Any) -> Any:
+        """A part of a combination; what is not a mapping is left for the method's options to refuse."""
         if not isinstance(part, Mapping):
             return part
-        merged = self._method(variant, part, {})
-        return {key.removeprefix("method."): given.value for key, given in merged.items()}
+        merged = self._method_level(variant, part, {})
+        return {key.removeprefix("method."): placed.value for key, placed in merged.items()}
 
-    def _settings(self, setting: Setting, *keys: str | int) -> Level:
+    def _settings_level(self, setting: Setting, *keys: str | int) -> Level:
         """A variant's own settings, to which ``keys`` lead."""
         for key in setting:
             section, _, name = str(key).partition(".")
             if section not in SECTIONS or not name:
-                what = f"unknown key; expected one of {', '.join(SECTIONS)}, a dot, and a key of this section"
-                raise self._error(what, *keys, key)
+                problem = f"unknown key; expected one of {', '.join(SECTIONS)}, a dot, and a key of this section"
+                raise self._error(problem, *keys, key)
         return {key: Placed(value, (*self.place, *keys, key)) for key, value in setting.items()}
 
     def _place_of(self, variant: str, merged: Level, mistake: Place) -> Place:
-        """The keys that lead to where the value is given that is a mistake in a run's configuration, if it is given."""
+        """The keys in the profile's file of a mistaken value, or of the section that it would belong to."""
         if len(mistake) < 2:
             return self.place
         section, key, *rest = mistake
-        if given := merged.get(f"{section}.{key}"):
-            return (*given.place, *rest)
+        if placed := merged.get(f"{section}.{key}"):
+            return (*placed.place, *rest)
         if section == "method":
             return (*self.place, "define" if variant in self.section.define else "variants", variant, key, *rest)
         return (*self.place, *mistake)
 
-    def _error(self, what: str, *keys: str | int) -> ConfigError:
-        return config_error((*self.place, *keys), what, self.source)
+    def _error(self, problem: str, *keys: str | int) -> ConfigError:
+        return config_error((*self.place, *keys), problem, self.source)
 
 
 @lru_cache(maxsize=64)
@@ -270,22 +275,23 @@ class Runs:
     def configs(
         self, experiment: str | None = None, variant: str | None = None, seed: int | None = None
     ) -> list[RunConfig]:
-        """Those that are `planned` as they are trained: arms with their choice; one that is not tuned yet is left out.
+        """Those that are `planned`, as they are trained: with their arm's choice, without arms that are not tuned yet.
 
         Raises:
             ConfigError: as of `planned`, or all of them are of arms that are not tuned yet.
         """
         planned = self.planned(experiment, variant, seed)
-        configs = [config for each in planned if (config := self._with_choice(each))]
+        with_choice = (self._with_choice(config) for config in planned)
+        configs = [config for config in with_choice if config]
         if not configs:
             raise ConfigError(self.arms[planned[0].experiment][planned[0].variant].untuned)
         return configs
 
     def config(self, experiment: str, variant: str, seed: int) -> RunConfig:
-        """One run, with any seed, one that failed too; the profile's tables and figures show its own seeds alone.
+        """One run, with any seed, even one that failed; the profile's tables and figures show its own seeds alone.
 
         Raises:
-            ConfigError: the profile has no such experiment or variant, its arm is not tuned yet, or the seed is none.
+            ConfigError: there is no such experiment or variant, its arm is not tuned yet, or the seed is out of range.
         """
         config = self._with_choice(self._named(experiment, variant)[0])
         if config is None:
@@ -295,13 +301,13 @@ class Runs:
         return config.model_copy(update={"seed": int(seed)})
 
     def _named(self, experiment: str | None, variant: str | None = None, seed: int | None = None) -> list[RunConfig]:
-        """The runs with these names, any where one is left out. Raises ConfigError: the profile has none."""
+        """The runs with these names; one that is left out may be any. Raises ConfigError: the profile has none."""
         configs = self._configs
         for key, value in (("experiment", experiment), ("variant", variant), ("seed", seed)):
             if value is not None:
-                known = list(dict.fromkeys(str(getattr(config, key)) for config in configs))
-                if str(value) not in known:
-                    raise ConfigError(f"profile {self.name}: no {key} {str(value)!r}{nearest(str(value), known)}")
+                names = list(dict.fromkeys(str(getattr(config, key)) for config in configs))
+                if str(value) not in names:
+                    raise ConfigError(f"profile {self.name}: no {key} {str(value)!r}{nearest(str(value), names)}")
                 configs = [config for config in configs if getattr(config, key) == value]
         return configs
 
@@ -315,15 +321,16 @@ class Runs:
         self._named(experiment, variant)
         arms = [arm for name, arm in self.arms.get(experiment, {}).items() if variant in (None, name)]
         if not arms:
-            what = f"{experiment} {variant}" if variant else experiment
-            raise ConfigError(f"profile {self.name}: {what} has no arm in a section 'tune', expected one")
+            name = f"{experiment} {variant}" if variant else experiment
+            raise ConfigError(f"profile {self.name}: {name} has no arm in a section 'tune', expected one")
         return arms
 
     def free_keys(self, experiment: str) -> set[str]:
         """The dotted keys in which variants of an experiment may differ: settings of their own, and what is tuned."""
         section = self.profile.experiments[experiment]
         keys = {key for setting in section.settings.values() for key in setting}
-        keys |= section.tune.keys if section.tune else set()
+        if section.tune:
+            keys |= section.tune.keys
         return keys | {f"train.{key}" for row in task_of(experiment).variants.values() for key in row.train}
 
     def pruned(self) -> dict[str, int]:
@@ -353,8 +360,8 @@ class Runs:
             if config.variant == BASELINE and config.paper == paper and config.experiment not in self.arms:
                 baselines.setdefault(config.experiment, []).append(config.hash)
         hashes = baselines.get(experiment)
-        alike = [name for name in baselines if baselines[name] == hashes and not task_of(name).primary]
-        return alike if experiment in alike else [experiment]
+        experiments = [name for name in baselines if baselines[name] == hashes and not task_of(name).primary]
+        return experiments if experiment in experiments else [experiment]
 
 
 def run_config(profile: str, experiment: str, variant: str, seed: int) -> RunConfig:

@@ -62,19 +62,20 @@ def stored(profile: str, experiment: str) -> list[RunResult]:
             other data (by its settings, its files' checksums, or what was counted in it) or training, or, of one
             variant, with another model, method or search.
     """
-    known = Runs(profile)
-    results = {path: RunResult.read(path, profile) for path in stored_files(profile, known.configs(experiment))}
+    profile_runs = Runs(profile)
+    files = stored_files(profile, profile_runs.configs(experiment))
+    results = {path: RunResult.read(path, profile) for path in files}
     command = f"`{reproduce_command(profile)}`"
     if not results:
         raise NotStoredError(f"{paths.results(profile) / experiment}: no stored results; {command} makes them")
-    first, free = next(iter(results)), known.free_keys(experiment)
+    first, free = next(iter(results)), profile_runs.free_keys(experiment)
     first_of_variant: dict[str, Path] = {}
     for path, run in results.items():
-        alike = first_of_variant.setdefault(run.variant, path)
-        for other, sections, may_differ in ((first, SHARED, free), (alike, OF_VARIANT, ())):
-            if differs := run_difference(run, results[other], sections, may_differ):
+        same_variant = first_of_variant.setdefault(run.variant, path)
+        for other, sections, may_differ in ((first, SHARED, free), (same_variant, OF_VARIANT, ())):
+            if mismatch := run_difference(run, results[other], sections, may_differ):
                 raise DataError(
-                    f"{path}: {differs} in {other}; remove the older of the two, and {command} makes it anew"
+                    f"{path}: {mismatch} in {other}; remove the older of the two, and {command} makes it anew"
                 )
     return list(results.values())
 
@@ -87,9 +88,9 @@ def with_results(profile: str) -> dict[str, list[RunResult]]:
         DataError: nothing is stored at all, or metrics of another format.
     """
     runs = Runs(profile)
-    there = dict.fromkeys(config.experiment for config in stored_files(profile, runs.configs()).values())
+    experiments = dict.fromkeys(config.experiment for config in stored_files(profile, runs.configs()).values())
     # With nothing stored the first experiment's own error says how to make it.
-    return {experiment: stored(profile, experiment) for experiment in there or runs.experiments()[:1]}
+    return {experiment: stored(profile, experiment) for experiment in experiments or runs.experiments()[:1]}
 
 
 def best_profiles(experiment: str) -> list[str]:
@@ -114,30 +115,31 @@ def work_of(run: RunResult) -> float:
 
 
 def run_difference(run: RunResult, other: RunResult, sections: Sequence[str], free: Container[str] = ()) -> str | None:
-    """The first thing in words in which two runs were made otherwise; None where there is none.
+    """The first difference in how two runs were made, in words; None where there is none.
 
     Compared are these sections of their configurations but for the keys that are ``free`` (`difference`), their
     corpora, and, where "method" is among the sections, the code of a method of one's own.
     """
-    differs = difference(run.config.sections(), other.config.sections(), sections, free)
-    differs = differs or corpus_difference(run.data, other.data)
+    mismatch = difference(run.config.sections(), other.config.sections(), sections, free)
+    mismatch = mismatch or corpus_difference(run.data, other.data)
     codes = run.provenance.method_code, other.provenance.method_code
-    if differs or "method" not in sections or None in codes or codes[0] == codes[1]:
-        return differs
+    if mismatch or "method" not in sections or None in codes or codes[0] == codes[1]:
+        return mismatch
     return f"provenance.method_code is {codes[0]!r}, but {codes[1]!r}"
 
 
 def corpus_difference(corpus: DataStatistics, other: DataStatistics) -> str | None:
     """The first statistic by which two corpora differ, in words; None where there is none.
 
-    A key that only one has came later than the other. The last digits of a mean are the machine's. What was drawn of a
-    stream is the run's and not the corpus's.
+    Only keys of both are compared: others were added between the two. The last digits of a mean depend on the machine.
+    What was drawn from a stream belongs to the run, not to the corpus.
     """
-    mine, theirs = (data.model_dump(exclude={"stream"}, exclude_unset=True) for data in (corpus, other))
-    for key in (key for key in mine if key in theirs):
-        pairs = {key: (mine[key], theirs[key])}
+    first, second = (data.model_dump(exclude={"stream"}, exclude_unset=True) for data in (corpus, other))
+    for key in (key for key in first if key in second):
+        pairs = {key: (first[key], second[key])}
         if key in ("train", "valid", "test"):
-            pairs = {f"{key}.{name}": (mine[key][name], theirs[key][name]) for name in mine[key] if name in theirs[key]}
+            names = (name for name in first[key] if name in second[key])
+            pairs = {f"{key}.{name}": (first[key][name], second[key][name]) for name in names}
         for name, (left, right) in pairs.items():
             if left != right and not (isinstance(left, float) and math.isclose(left, right)):
                 return f"data.{name} is {left!r}, but {right!r}"
@@ -158,9 +160,9 @@ def runs(profile: str, by_epoch: bool = False) -> pd.DataFrame:
             if by_epoch:
                 rows += [identity | point.numbers() for point in run.curve]
                 continue
-            about = {"data": run.data_name, "epochs": run.epochs, "parameters": run.parameters}
+            totals = {"data": run.data_name, "epochs": run.epochs, "parameters": run.parameters}
             costs = {name: getattr(run.cost, name) for name in COSTS} | {"device": run.provenance.device}
-            rows.append(identity | about | costs | {name: score.value for name, score in run.scores.items()})
+            rows.append(identity | totals | costs | {name: score.value for name, score in run.scores.items()})
     return pd.DataFrame(rows)
 
 

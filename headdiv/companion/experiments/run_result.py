@@ -197,7 +197,7 @@ class RunIdentity(Record):
 
     @classmethod
     def read(cls, path: Path, profile: str | None = None) -> Self:
-        """What this file holds; it is parsed again where it has changed.
+        """The content of this file, which is parsed again only where it has changed.
 
         Args:
             path: among a profile's results.
@@ -211,20 +211,21 @@ class RunIdentity(Record):
             status = path.stat() if path.is_file() else None
             return _read(cls, path, status and (status.st_ino, status.st_size, status.st_mtime_ns))
         except (ConfigError, DataError) as error:
-            place = "" if str(path) in str(error) else f"{path}: "
-            raise DataError(f"{place}{error}; {remedy(path, profile, cls.command)}") from None
+            prefix = "" if str(path) in str(error) else f"{path}: "
+            raise DataError(f"{prefix}{error}; {remedy(path, profile, cls.command)}") from None
 
 
 @lru_cache(maxsize=1024)
 def _read(cls: type[RunIdentity], path: Path, version: tuple[int, ...] | None) -> Any:
     content = read_json(path)
-    written = content.get("format") if isinstance(content, dict) else None
-    if written != cls.stored_format:
-        raise DataError(f"{path}: {cls.noun} of format {written}, expected {cls.stored_format}")
+    stored_format = content.get("format") if isinstance(content, dict) else None
+    if stored_format != cls.stored_format:
+        raise DataError(f"{path}: {cls.noun} of format {stored_format}, expected {cls.stored_format}")
     result = check(cls, content)
     *_, paper, task, variant, seed, _ = path.parts
     for key, expected in {"paper": paper, "task": task, "variant": variant, "seed": seed.removeprefix("seed")}.items():
-        if (stored := str(getattr(result, key))) != expected:  # a copied or renamed folder
+        stored = str(getattr(result, key))
+        if stored != expected:  # a copied or renamed folder
             raise DataError(f"{path}: {key}: found {stored!r}, expected {expected!r}, as in its path")
     return result
 
@@ -271,11 +272,11 @@ class RunResult(RunIdentity):
     @property
     def training_examples(self) -> int | None:
         """How many examples of the corpus were learnt from, see ``train.share``; None of a stream."""
-        every = self.data.train.examples
-        return None if every is None else examples_of(self.config.train.get("share", 1.0), every)
+        examples = self.data.train.examples
+        return None if examples is None else examples_of(self.config.train.get("share", 1.0), examples)
 
     def failures(self) -> list[str]:
-        """What any run must show before its numbers are worth a look, and this one does not: a sentence each.
+        """What every run must show before its numbers count, and this one does not: a sentence each.
 
         The training loss must have fallen from the first epoch to the last (where there are two) and must have kept at
         least half of its fall; the validation loss must be below that of the simplest model, which knows frequencies

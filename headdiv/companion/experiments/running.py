@@ -61,15 +61,15 @@ def build_model(
 
 
 class _Undrawn(TorchFunctionMode):
-    """Leaves out what fills tensors: nothing is filled on the meta device, and torch imports its compiler for it."""
+    """Skips what fills tensors: it does nothing on the meta device, and torch would import its compiler for it."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
+        options = kwargs or {}
         if func in (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_):
-            return given["tensor"] if "tensor" in given else args[0]
+            return options["tensor"] if "tensor" in options else args[0]
         if func is torch.eye:
             return torch.empty(args[0], args[0])
-        return func(*args, **given)
+        return func(*args, **options)
 
 
 def choose_device() -> torch.device:
@@ -78,16 +78,16 @@ def choose_device() -> torch.device:
     Raises:
         ConfigError: HEADDIV_DEVICE names nothing that torch can compute on here.
     """
-    named = os.environ.get("HEADDIV_DEVICE")
-    if not named:
+    name = os.environ.get("HEADDIV_DEVICE")
+    if not name:
         return torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(named)
+        device = torch.device(name)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError) as error:  # a GPU that is not there, "gpu", "meta"
-        why = str(error).splitlines()[0].rstrip(".")
+        reason = str(error).splitlines()[0].rstrip(".")
         raise ConfigError(
-            f"HEADDIV_DEVICE: nothing can be computed on {named!r} here ({why}); expected cpu, or cuda"
+            f"HEADDIV_DEVICE: nothing can be computed on {name!r} here ({reason}); expected cpu, or cuda"
         ) from None
     return device
 
@@ -98,7 +98,7 @@ def run_folder(config: RunConfig) -> Path:
 
 
 def is_trained(config: RunConfig) -> bool:
-    """Whether `train` would load the run; its files are not looked into."""
+    """Whether `train` would load the run; its files are not checked."""
     return (run_folder(config) / RECORD).is_file()
 
 
@@ -117,8 +117,8 @@ def train(config: RunConfig, device: torch.device | str | None = None, log: Log 
     """
     device = torch.device(device) if device else choose_device()
     folder = run_folder(config)
-    with runtime.process_group(device), _alone(folder):
-        if distributed.agreed(distributed.is_first() and not _finished(folder)):
+    with runtime.process_group(device), _locked(folder):
+        if distributed.agreed(distributed.is_first() and not _is_finished(folder)):
             return _train(config, folder, device, log)
     return load_run(config, device)
 
@@ -127,14 +127,14 @@ def train_until(config: RunConfig, epochs: int) -> TrainerState:
     """Train a run's first epochs and stop; `train`, or this function with more epochs, goes on from there.
 
     Returns:
-        What was measured: of more epochs than were asked for where the training is further along.
+        What was measured; of more epochs where the training is further along.
 
     Raises:
         DivergenceError: loss or gradient is not finite.
         DataError: the data cannot be had.
     """
     device, folder = choose_device(), run_folder(config)
-    with runtime.process_group(device), _alone(folder):
+    with runtime.process_group(device), _locked(folder):
         if is_trained(config):
             record = read_json(folder / RECORD)
             return TrainerState(curve=record["curve"], seconds=record["cost"]["training_seconds"])
@@ -146,26 +146,26 @@ def discard_checkpoints(config: RunConfig) -> None:
     """Remove the checkpoints of a run that is not to be trained further, or that may begin anew."""
     folder = run_folder(config)
     if (folder / "checkpoints").is_dir():
-        with _alone(folder):
+        with _locked(folder):
             shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
-def _alone(folder: Path) -> contextlib.AbstractContextManager[Any]:
-    """Two processes may ask for one run, which has one folder: the second waits, and finds it finished."""
+def _locked(folder: Path) -> contextlib.AbstractContextManager[Any]:
+    """Lock a run's folder: of two processes that ask for the run, the second waits, and finds it finished."""
     if not distributed.is_first():
         return contextlib.nullcontext()
     folder.mkdir(parents=True, exist_ok=True)
     return FileLock(folder / ".lock")
 
 
-def _finished(folder: Path) -> bool:
+def _is_finished(folder: Path) -> bool:
     """Whether the run is trained and its files are whole; damaged ones are removed, which a warning says."""
     if not (folder / RECORD).is_file():
         return False
     try:
         manifest.check(folder, MODEL, RECORD)
-        for kept in _kept_beside(read_json(folder / RECORD)):
-            manifest.check(folder / kept, MODEL)
+        for name in _further_models(read_json(folder / RECORD)):
+            manifest.check(folder / name, MODEL)
     except DamageError as error:
         log.warning("%s; the run is trained again", error)
         for path in folder.iterdir():
@@ -177,10 +177,14 @@ def _finished(folder: Path) -> bool:
     return True
 
 
-def _kept_beside(record: dict[str, Any]) -> list[str]:
-    """The folders of parameters that are kept beside the evaluated ones."""
-    best_is_another = record["best_epoch"] != record["evaluated_epoch"]
-    return [*([BEST] if best_is_another else []), *([AVERAGE] if "averaged_epochs" in record else [])]
+def _further_models(record: dict[str, Any]) -> list[str]:
+    """The folders of the models that are kept beside the evaluated one."""
+    names = []
+    if record["best_epoch"] != record["evaluated_epoch"]:
+        names.append(BEST)
+    if "averaged_epochs" in record:
+        names.append(AVERAGE)
+    return names
 
 
 def _train(config: RunConfig, folder: Path, device: torch.device, log: Log | None) -> Run:
@@ -195,7 +199,8 @@ def _train(config: RunConfig, folder: Path, device: torch.device, log: Log | Non
         remove_leftovers(folder)
         write_json(folder / "config.json", config.model_dump(mode="json"))
     origin = provenance(config.threads, device)  # now: files may change while the run lasts
-    origin |= {"method_code": short_hash(code)} if code else {}
+    if code:
+        origin["method_code"] = short_hash(code)
     trainer = _trainer(config, folder, corpus, device, log)
     state, model = trainer.run(), trainer.model
     record = {
@@ -217,7 +222,7 @@ def _train(config: RunConfig, folder: Path, device: torch.device, log: Log | Non
     if distributed.is_first():
         for name in (BEST, AVERAGE):
             shutil.rmtree(folder / name, ignore_errors=True)
-        for name in _kept_beside(record):
+        for name in _further_models(record):
             parameters = trainer.best if name == BEST else trainer.average()
             with replacing(folder / name) as temporary:
                 temporary.mkdir()
@@ -225,7 +230,7 @@ def _train(config: RunConfig, folder: Path, device: torch.device, log: Log | Non
                 manifest.note(temporary)
         with replacing(folder / MODEL) as temporary:
             checkpoints.save_model(model, temporary)
-        write_json(folder / RECORD, record)  # last: its presence says that all else is there
+        write_json(folder / RECORD, record)  # last: its presence says that everything else is there
         manifest.note(folder, MODEL, RECORD)
         shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     distributed.wait()  # until the files are there
@@ -266,7 +271,7 @@ def best_run(run: Run) -> Run:
     Raises:
         DamageError: the file of the best epoch's model is not what was written.
     """
-    if BEST not in _kept_beside(run.record):
+    if BEST not in _further_models(run.record):
         return run
     return _with_parameters(run, BEST, {"evaluated_epoch": run.record["best_epoch"]})
 
@@ -309,7 +314,7 @@ def _trainer(config: RunConfig, folder: Path, corpus: Any, device: torch.device,
         # DEACON's Figure 6 as one number: of each PCA layer the mean absolute cosine of two columns of w.
         for layer in method.artifacts(model).get("pca_weights", {}).values():
             places[layer["place"]]["column_cosine"] = layer["mean_absolute_cosine"]
-        # Pairs of a single head have no mean, and JSON has no word for that.
+        # A single head has no pairs, and JSON no NaN.
         return {
             "heads": {
                 place: {name: round(value, 6) for name, value in measured.items() if not math.isnan(value)}

@@ -2,7 +2,7 @@
 
 They are the profile ``explorer``'s: `config/explorer.yaml` has their settings, `data/README.md` their data and licence.
 A model is stored in half precision, with the covariances of its PCA layers' inputs over the validation split. Of the
-corpus the words' pieces are there alone; the examples are the project's own.
+corpus only the words' pieces are there; the examples are the project's own.
 """
 
 from __future__ import annotations
@@ -45,33 +45,33 @@ def shipped_runs() -> list[Run]:
 
 
 def _configs() -> list[RunConfig]:
-    """Of the package's own profile, whatever the project's folder has."""
+    """The runs of the package's own profile, whatever the project's folder has."""
     return Runs(str(paths.shipped() / "config" / f"{PROFILE}.yaml")).configs()
 
 
 def ship(run: Run, covariances: dict[str, Tensor], folder: Path) -> None:
     """Write a run's model and what it needs of its corpus; ``covariances`` of PCA layers' inputs, by place: (k, k)."""
     folder.mkdir(parents=True, exist_ok=True)
-    once = dict([*run.model.named_parameters(), *run.model.named_buffers()])  # tied parameters by one name
-    state = {name: tensor.half() for name, tensor in run.model.state_dict().items() if name in once}
+    distinct = dict([*run.model.named_parameters(), *run.model.named_buffers()])  # tied parameters by one name
+    state = {name: tensor.half() for name, tensor in run.model.state_dict().items() if name in distinct}
     state |= {f"{COVARIANCE}{place}": C.float() for place, C in covariances.items()}
     save_file(state, folder / f"{run.config.variant}.safetensors")
     write_json(folder / CORPUS, {"words": run.corpus.source.words, **run.corpus.subwords.content()})
 
 
 def load_shipped(config: RunConfig, device: torch.device | str | None = None) -> Run:
-    """A shipped model as a run; of its corpus it has no training and validation text."""
+    """A shipped model as a run, whose corpus has no training and validation text."""
     path = model_file(config.variant)
     corpus_file = path.with_name(CORPUS)
     words, pieces = Vocabulary(read_json(corpus_file)["words"]), Subwords.load(corpus_file)
-    nothing = TextSplit([], Pairs([], []))
+    empty = TextSplit([], Pairs([], []))
     sizes = {"source": len(words), "target": len(words)}
-    corpus = Corpus(words, words, nothing, nothing, TextSplit(EXAMPLES, Pairs([], [])), {"vocabulary": sizes}, pieces)
+    corpus = Corpus(words, words, empty, empty, TextSplit(EXAMPLES, Pairs([], [])), {"vocabulary": sizes}, pieces)
     runtime.configure(config.threads)
     model, _ = build_model(config, vocabulary_of(corpus), device or choose_device())
     state = load_file(path)
     covariances = {name: state.pop(name) for name in list(state) if name.startswith(COVARIANCE)}
-    model.load_state_dict(state, strict=False)  # which of tied parameters has one name
+    model.load_state_dict(state, strict=False)  # tied parameters are there once
     record = {"covariances": {name.removeprefix(COVARIANCE): C.double() for name, C in covariances.items()}}
     return Run(config, path.parent, corpus, model.eval(), record)
 

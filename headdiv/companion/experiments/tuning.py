@@ -1,11 +1,11 @@
 """Tuning: trains the settings of an arm by successive halving, from what is stored of it, and keeps the choice.
 
 An arm is a variant that its profile tunes (`headdiv.companion.experiments.profile_file`). A setting's training is that
-of a run of the experiment with this setting and a tuning seed: all of its epochs are before it (schedule, progress of
-the method), it is stopped after a rung and goes on from its checkpoint to the next. What it measured is stored among
-the results, since ``work/`` is not kept: a tuning that is repeated, or was killed, trains only what is not stored. An
-epoch that is stored is never replaced: a training whose checkpoints are lost may be repeated on another processor,
-which rounds differently. Validation loss alone decides; nothing is computed on the test set.
+of a run of the experiment with this setting and a tuning seed: planned for all of its epochs (schedule, progress of the
+method), it is stopped after a rung and goes on from its checkpoint to the next. What it measured is stored among the
+results, since ``work/`` is not kept: a tuning that is repeated, or was killed, trains only what is not stored. An epoch
+that is stored is never replaced: a training whose checkpoints are lost may be repeated on another processor, which
+rounds differently. Validation loss alone decides; nothing is computed on the test set.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Training(Settings):
         epochs: after which it was stopped; the curve is shorter where it ended or diverged before.
         curve: by epoch, `MEASURED`.
         seconds: of training.
-        diverged: the sentence about it, where it has.
+        diverged: the sentence about it, if it diverged.
         origins: where it was trained.
     """
 
-    model_config = ConfigDict(extra="ignore")  # files of before have more
+    model_config = ConfigDict(extra="ignore")  # older files have more keys
 
     run: str
     setting: Setting
@@ -72,7 +72,7 @@ class Training(Settings):
 
 
 class Tried(Settings):
-    """What came out for one setting of an arm.
+    """The result of one setting of an arm.
 
     Attributes:
         setting: by dotted key.
@@ -124,7 +124,7 @@ class Arm:
     Attributes:
         profile: its name or path, as commands take it.
         tune: the section of the profile.
-        settings: that are tried, in order.
+        settings: those that are tried, in order.
         configs: a run with each, of any seed.
     """
 
@@ -152,10 +152,10 @@ class Arm:
     def key(self) -> str:
         """Changes with all settings that decide the choice."""
         hashes = [self.config(number, seed).hash for number in range(len(self.configs)) for seed in self.tune.seeds]
-        decides = [self.tune.rungs, self.tune.keep, hashes]
+        content = [self.tune.rungs, self.tune.keep, hashes]
         if self.tune.seeds_per_rung:
-            decides.append(self.tune.seeds_per_rung)
-        return short_hash(decides)
+            content.append(self.tune.seeds_per_rung)
+        return short_hash(content)
 
     @property
     def choice(self) -> Choice | None:
@@ -167,24 +167,24 @@ class Arm:
 
     @property
     def command(self) -> str:
-        """What tunes it."""
+        """The command that tunes it."""
         config = self.configs[0]
         return headdiv_command("tune", config.experiment, "--profile", self.profile, "--arm", config.variant)
 
     @property
     def untuned(self) -> str:
         """The sentence about an arm without a choice."""
-        why = "was made for other settings" if self.choice_file.is_file() else "is not there"
-        return f"{self.name}: not tuned yet, {self.choice_file} {why}; `{self.command}` tunes it"
+        reason = "was made for other settings" if self.choice_file.is_file() else "is not there"
+        return f"{self.name}: not tuned yet, {self.choice_file} {reason}; `{self.command}` tunes it"
 
     def tuned(self, seed: int) -> RunConfig | None:
-        """Its run with the setting that was chosen; None where there is none yet."""
+        """Its run with the chosen setting; None before there is one."""
         choice = self.choice
-        return choice and self.config(choice.tried.index(choice.chosen), seed)
+        return None if choice is None else self.config(choice.tried.index(choice.chosen), seed)
 
 
 def tune(arm: Arm) -> Choice:
-    """An arm's choice: that which is stored for this data, or train what is not stored, choose, and keep the choice.
+    """An arm's choice: the stored one, if it is for this data; else train what is not stored, choose, and store it.
 
     Raises:
         TrainingError: all settings diverge.
@@ -212,8 +212,8 @@ def _choose(arm: Arm) -> Choice:
         kept = sorted(alive, key=lambda number: (losses[number][-1], number))[:keep]
         fell_out |= {number: rung for number in alive if number not in kept}
         alive = sorted(kept)
-        left = ", ".join(str(number + 1) for number in alive)
-        progress.message(f"{arm.name}: left after epoch {rung}, of {len(losses)} settings: {left}")
+        numbers = ", ".join(str(number + 1) for number in alive)
+        progress.message(f"{arm.name}: left after epoch {rung}, of {len(losses)} settings: {numbers}")
     if math.isinf(losses[alive[0]][-1]):
         raise TrainingError(f"{arm.name}: every setting diverged with one seed at least; expected one that does not")
     tried = [
@@ -228,7 +228,7 @@ def _choose(arm: Arm) -> Choice:
         )
         for number, setting in enumerate(arm.settings)
     ]
-    every = [training for of_setting in trainings.values() for training in of_setting]
+    all_trainings = [training for by_seed in trainings.values() for training in by_seed]
     return Choice(
         experiment=arm.configs[0].experiment,
         arm=arm.configs[0].variant,
@@ -238,8 +238,8 @@ def _choose(arm: Arm) -> Choice:
         rungs=arm.tune.rungs,
         keep=arm.tune.keep,
         tried=tried,
-        seconds=sum(training.seconds for training in every),
-        origins=list(dict.fromkeys(where for training in every for where in training.origins)),
+        seconds=sum(training.seconds for training in all_trainings),
+        origins=list(dict.fromkeys(place for training in all_trainings for place in training.origins)),
         provenance=provenance(arm.configs[0].threads, choose_device()),
     )
 
@@ -254,15 +254,15 @@ def _training(arm: Arm, number: int, seed: int, epochs: int) -> Training:
     if stored.epochs >= epochs or len(stored.curve) < stored.epochs:
         return stored
     progress.message(f"{arm.name}, setting {number + 1}: {setting}")
-    here = Origin(commit=commit(), processor=origin(choose_device()))
-    further: dict[str, Any] = {"epochs": epochs, "origins": list(dict.fromkeys([*stored.origins, here]))}
+    current = Origin(commit=commit(), processor=origin(choose_device()))
+    changes: dict[str, Any] = {"epochs": epochs, "origins": list(dict.fromkeys([*stored.origins, current]))}
     try:
         state = train_until(config, epochs)
         points = [{key: point[key] for key in MEASURED} for point in state.curve[len(stored.curve) : epochs]]
-        further |= {"curve": stored.curve + points, "seconds": state.seconds}
+        changes |= {"curve": stored.curve + points, "seconds": state.seconds}
     except DivergenceError as error:
-        further["diverged"] = str(error)
+        changes["diverged"] = str(error)
         progress.message(f"{config.label}: diverged")
-    training = stored.model_copy(update=further)
+    training = stored.model_copy(update=changes)
     write_json(path, training.model_dump(mode="json"))
     return training

@@ -106,7 +106,7 @@ def assemble(
     lengths = [[len(words) for words in side] for side in (source, target_in)]
     windows = assign_windows(*lengths, width=window)
     sources, targets = (pack(side, windows) for side in lengths)
-    order = [i for window_ in windows for i in window_]
+    order = [i for members in windows for i in members]
     return Batch(
         numbers=torch.tensor([numbers[i] for i in order], dtype=torch.int64),
         source=_flat([source[i] for i in order]),

@@ -107,21 +107,21 @@ def beam_search(decoder: Decoder, limits: Tensor, width: int, length_penalty: fl
         word = _dense(candidates, lines, alive).flatten(1).gather(1, choice)
         words = words.gather(1, parent[:, :, None].expand_as(words))
         words[:, :, position + 1] = word
-        number = _dense(torch.arange(len(lines), device=device), lines, alive).gather(1, parent)  # of the line before
+        parent_line = _dense(torch.arange(len(lines), device=device), lines, alive).gather(1, parent)
         if W == 1:
             live = (best == -torch.inf)[:, None]
         else:
             live = alive / limits[sentence, None] ** length_penalty > best[:, None]  # sums only fall
-        going = live.any(1)
-        if not bool(going.all()):
-            for i in (~going).nonzero().flatten().tolist():
+        unfinished = live.any(1)
+        if not bool(unfinished.all()):
+            for i in (~unfinished).nonzero().flatten().tolist():
                 results[int(sentence[i])] = [w for w in ended[i].tolist() if w != PAD]
-            if not bool(going.any()):
+            if not bool(unfinished.any()):
                 break
-            sentence, words, alive, best, ended, live, number = (
-                x[going] for x in (sentence, words, alive, best, ended, live, number)
+            sentence, words, alive, best, ended, live, parent_line = (
+                x[unfinished] for x in (sentence, words, alive, best, ended, live, parent_line)
             )
-        decoder.select(number[live])
+        decoder.select(parent_line[live])
     return results
 
 
@@ -147,8 +147,8 @@ def translate(
     chunks = [order[i : i + config.batch_sentences] for i in range(0, len(order), config.batch_sentences)]
     with progress.bar(len(chunks), "translating") as advance:
         for chunk in chunks:
-            found = _translate_batch(model, [sources[i] for i in chunk], config, device)
-            for number, words in zip(chunk, found, strict=True):
+            translations = _translate_batch(model, [sources[i] for i in chunk], config, device)
+            for number, words in zip(chunk, translations, strict=True):
                 outputs[number] = words
             advance("")
     return outputs
@@ -166,8 +166,8 @@ def _translate_batch(
     memory = model.encode(torch.from_numpy(words.astype(np.int64)).to(device), layout)
     limits = (rows.lengths * config.max_length_factor + config.max_length_offset).long().clamp(max=MAX_POSITIONS)
     decoder = CachedDecoder(model, memory, rows, config.beam, int(limits.max()))
-    searched = beam_search(decoder, limits, config.beam, config.length_penalty)
+    results = beam_search(decoder, limits, config.beam, config.length_penalty)
     outputs: list[list[int]] = [[] for _ in sources]
-    for number, output in zip(order, searched, strict=True):
+    for number, output in zip(order, results, strict=True):
         outputs[number] = output
     return outputs

@@ -35,7 +35,7 @@ class Windows:
     inputs: Tensor  # (T,)
     targets: Tensor  # (T,) what is to be predicted at each; IGNORED where nothing is
     layout: AttentionLayout
-    predicted: Tensor  # (P,) the rows with a target, found when packed: on a GPU, looking means waiting
+    predicted: Tensor  # (P,) the rows with a target, found when packed: on a GPU, finding them means waiting
 
     def to(self, device: torch.device | str) -> Windows:
         """The same on another device."""
@@ -47,7 +47,7 @@ class Windows:
 
     def with_targets(self, targets: Tensor) -> Windows:
         """The same with another target."""
-        return replace(self, targets=targets, predicted=_predicted(targets))
+        return replace(self, targets=targets, predicted=_rows_with_target(targets))
 
 
 def make_windows(tokens: np.ndarray, end: int, boundaries: bool) -> Windows:
@@ -73,28 +73,28 @@ def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windo
     return _windows(masked[:, 0], masked[:, 1], end, boundaries, causal=False)
 
 
-def _pack_documents(inputs: np.ndarray, end: int, boundaries: bool, there: np.ndarray) -> PackedRows:
-    """Rows for the tokens that are ``there`` in windows (R, N); positions restart where a document does."""
+def _pack_documents(inputs: np.ndarray, end: int, boundaries: bool, present: np.ndarray) -> PackedRows:
+    """Rows for the tokens that are ``present`` in windows (R, N); positions restart where a document does."""
     R, N = inputs.shape
     first = np.zeros((R, N), dtype=bool)
     first[:, 0] = True
     if boundaries:
         first |= inputs == end
     starts = np.flatnonzero(first)
-    lengths = np.add.reduceat(there.reshape(-1), starts, dtype=np.int64)
-    of_window = np.split(np.arange(len(starts)), np.searchsorted(starts, np.arange(1, R) * N))
-    return pack(lengths.tolist(), [part.tolist() for part in of_window])
+    lengths = np.add.reduceat(present.reshape(-1), starts, dtype=np.int64)
+    by_window = np.split(np.arange(len(starts)), np.searchsorted(starts, np.arange(1, R) * N))
+    return pack(lengths.tolist(), [part.tolist() for part in by_window])
 
 
 def _windows(inputs: np.ndarray, targets: np.ndarray, end: int, boundaries: bool, causal: bool) -> Windows:
-    there = inputs != IGNORED
-    rows = _pack_documents(inputs, end, boundaries, there)
+    present = inputs != IGNORED
+    rows = _pack_documents(inputs, end, boundaries, present)
     mask = attention_mask(rows, rows, causal) if boundaries or not rows.full or not causal else None
-    read, predicted = (torch.from_numpy(tokens[there].astype(np.int64)) for tokens in (inputs, targets))
-    return Windows(read, predicted, AttentionLayout(rows, rows, mask), _predicted(predicted))
+    read, to_predict = (torch.from_numpy(tokens[present].astype(np.int64)) for tokens in (inputs, targets))
+    return Windows(read, to_predict, AttentionLayout(rows, rows, mask), _rows_with_target(to_predict))
 
 
-def _predicted(targets: Tensor) -> Tensor:
+def _rows_with_target(targets: Tensor) -> Tensor:
     return (targets != IGNORED).nonzero().flatten()
 
 

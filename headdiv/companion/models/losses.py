@@ -68,10 +68,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         if half:
             padded = nn.functional.pad(weight, (0, 0, 0, width - V))  # (width, D)
             scores, p_buffer = (x.new_empty(size, width, dtype=wide) for _ in range(2))
-            kept = x.new_empty(held, width)
+            held_p = x.new_empty(held, width)
         for start in range(0, rows, size):
-            right = targets[start : start + size, None]
-            n, end = len(right), min(start + size, rows)  # real rows, and the end of all
+            answers = targets[start : start + size, None]
+            n, end = len(answers), min(start + size, rows)  # real rows, and the end of all
             if half:
                 computed = torch.mm(x[start:end], padded.T, out=buffer[: end - start])
                 logits = scores[:n].copy_(computed[:n])  # (chunk, width)
@@ -82,7 +82,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 logits = torch.mm(x[start:end], weight.T, out=buffer[:n, :V])  # (chunk, V)
                 p = logits.softmax(dim=-1)
             highest = logits.amax(dim=-1, keepdim=True)
-            target_logits = logits.gather(-1, right)
+            target_logits = logits.gather(-1, answers)
             correct += (target_logits == highest).sum()
             log_total = highest - p.amax(dim=-1, keepdim=True).log()  # logsumexp, for the price of softmax
             nll = log_total - target_logits
@@ -91,14 +91,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 loss += ((1 - smoothing) * nll + smoothing * (log_total - logits.mean(dim=-1, keepdim=True))).sum()
                 p.sub_(smoothing / V)
             if with_gradient:
-                p.scatter_add_(-1, right, torch.full_like(target_logits, smoothing - 1.0))
+                p.scatter_add_(-1, answers, torch.full_like(target_logits, smoothing - 1.0))
                 if held:
                     first = start // held * held  # of the rows that are held
-                    kept[start - first :][:n].copy_(p)
-                    kept[start - first + n : end - first] = 0
-                    torch.mm(kept[start - first : end - first], padded, out=grad_x[start:end])
+                    held_p[start - first :][:n].copy_(p)
+                    held_p[start - first + n : end - first] = 0
+                    torch.mm(held_p[start - first : end - first], padded, out=grad_x[start:end])
                     if end == min(first + held, rows):
-                        grad_weight += (kept[: end - first].T @ x[first:end])[:V]
+                        grad_weight += (held_p[: end - first].T @ x[first:end])[:V]
                 else:
                     torch.mm(p, weight, out=grad_x[start:end])
                     grad_weight.addmm_(p.T, x[start:end])

@@ -190,8 +190,9 @@ def paper_names(folder: Path = FOLDER) -> list[str]:
 
 def load_yaml(model: type[Content], folder: Path, paper: str) -> Content:
     """What a folder's file of a paper says. Raises ConfigError: there is none, or it is wrong."""
-    if paper not in (known := paper_names(folder)):
-        raise ConfigError(f"paper {paper!r} is not known{nearest(paper, known)}")
+    names = paper_names(folder)
+    if paper not in names:
+        raise ConfigError(f"paper {paper!r} is not known{nearest(paper, names)}")
     source = Source(folder / f"{paper}.yaml")
     return check(model, source.data, source=source)
 
