@@ -43,14 +43,14 @@ def second(finished, monkeypatch):
 
 def searches(patch):
     """The sizes of the searches from now on."""
-    found, real = [], seq2seq.translate
+    sizes, translate = [], seq2seq.translate
 
     def counted(model, sources, *rest):
-        found.append(len(sources))
-        return real(model, sources, *rest)
+        sizes.append(len(sources))
+        return translate(model, sources, *rest)
 
     patch.setattr(seq2seq, "translate", counted)
-    return found
+    return sizes
 
 
 def tensors(path):
@@ -78,9 +78,9 @@ def test_a_checkpoint_with_a_damaged_best_epoch_gives_way_to_the_one_before(fini
     interrupt(config, 13)
     newest = run_folder(config) / "checkpoints" / "step13" / "best.safetensors"
     newest.write_bytes(newest.read_bytes()[:-8])
-    again = train(config)
+    resumed = train(config)
     assert "goes on from step 12" in caplog.records[0].getMessage()
-    assert tensors(again.folder / BEST) == tensors(run.folder / "model.safetensors")
+    assert tensors(resumed.folder / BEST) == tensors(run.folder / "model.safetensors")
 
 
 def test_the_best_epoch_is_scored_and_its_outputs_are_stored(second, run, monkeypatch):

@@ -28,10 +28,10 @@ def test_quantiles_are_those_of_printed_tables(freedom):
 
 
 def test_an_interval_of_three_seeds():
-    found = interval([30.0, 31.0, 32.0])
-    assert (found.mean, found.count) == (31.0, 3)
-    assert found.half == pytest.approx(4.302653 * 1.0 / math.sqrt(3), rel=1e-6)
-    assert (found.low, found.high) == (31.0 - found.half, 31.0 + found.half)
+    three = interval([30.0, 31.0, 32.0])
+    assert (three.mean, three.count) == (31.0, 3)
+    assert three.half == pytest.approx(4.302653 * 1.0 / math.sqrt(3), rel=1e-6)
+    assert (three.low, three.high) == (31.0 - three.half, 31.0 + three.half)
 
 
 def test_one_seed_has_no_interval_and_none_no_mean():
@@ -82,21 +82,21 @@ def test_a_balanced_table_worked_out_by_hand():
     freedom = 3 * 2
     error = math.sqrt((residual**2).sum() / freedom * 2 / 3)
     c = simultaneous_quantile(np.full((3, 3), 0.5) + 0.5 * np.eye(3), freedom)
-    found = against(scores, "v0")
-    assert list(found) == ["v1", "v2", "v3"]
-    for variant, one in found.items():
+    estimates = against(scores, "v0")
+    assert list(estimates) == ["v1", "v2", "v3"]
+    for variant, estimate in estimates.items():
         values = [scores[variant][s] - scores["v0"][s] for s in range(3)]
-        assert one.mean == pytest.approx(np.mean(values))
-        assert (one.freedom, one.count) == (freedom, 3)
-        assert one.error == pytest.approx(error)
-        assert one.half == pytest.approx(c * error, rel=1e-3)
+        assert estimate.mean == pytest.approx(np.mean(values))
+        assert (estimate.freedom, estimate.count) == (freedom, 3)
+        assert estimate.error == pytest.approx(error)
+        assert estimate.half == pytest.approx(c * error, rel=1e-3)
 
 
 def test_one_variant_has_students_interval_of_the_differences():
     scores = balanced(variants=2)
-    (one,) = against(scores, "v0").values()
-    own = interval([scores["v1"][s] - scores["v0"][s] for s in range(3)])
-    assert (one.mean, one.half) == pytest.approx((own.mean, own.half))
+    (difference,) = against(scores, "v0").values()
+    student = interval([scores["v1"][s] - scores["v0"][s] for s in range(3)])
+    assert (difference.mean, difference.half) == pytest.approx((student.mean, student.half))
 
 
 def test_intervals_hold_together():
@@ -105,25 +105,25 @@ def test_intervals_hold_together():
     for seed in range(300):
         rng = np.random.default_rng(seed)
         scores = {f"v{v}": {s: float(x) for s, x in enumerate(rng.normal(size=3))} for v in range(6)}
-        wrong += any(abs(one.mean) > one.half for one in against(scores, "v0").values())
+        wrong += any(abs(difference.mean) > difference.half for difference in against(scores, "v0").values())
     assert 5 <= wrong <= 27
 
 
 def test_a_row_of_fewer_seeds_has_a_wider_interval():
     scores = balanced()
     del scores["v3"][1], scores["v3"][2]
-    found = against(scores, "v0")
-    assert found["v3"].half > 1.3 * found["v1"].half
-    assert found["v3"].count == 1
+    estimates = against(scores, "v0")
+    assert estimates["v3"].half > 1.3 * estimates["v1"].half
+    assert estimates["v3"].count == 1
 
 
 def test_what_cannot_be_judged_has_no_interval():
-    alone = {"a": {1: 1.0}, "b": {1: 2.0}}
-    assert against(alone, "a")["b"].mean == 1.0
-    assert math.isnan(against(alone, "a")["b"].half)
-    apart = {"a": {1: 1.0, 2: 2.0}, "b": {3: 2.0}, "c": {1: 2.0, 2: 5.0}}
-    assert math.isnan(against(apart, "a")["b"].mean)
-    assert against(apart, "a")["c"].half > 0
+    one_seed = {"a": {1: 1.0}, "b": {1: 2.0}}
+    assert against(one_seed, "a")["b"].mean == 1.0
+    assert math.isnan(against(one_seed, "a")["b"].half)
+    other_seeds = {"a": {1: 1.0, 2: 2.0}, "b": {3: 2.0}, "c": {1: 2.0, 2: 5.0}}
+    assert math.isnan(against(other_seeds, "a")["b"].mean)
+    assert against(other_seeds, "a")["c"].half > 0
     assert against({"b": {1: 1.0}}, "a") == {}
 
 
@@ -133,26 +133,26 @@ def test_rounding_is_no_residual():
     for _ in range(100):
         seeds, means = rng.uniform(0, 40, 3), rng.uniform(0, 40, 6)
         scores = {f"v{row}": dict(enumerate((mean + seeds).tolist())) for row, mean in enumerate(means)}
-        assert {one.half for one in against(scores, "v0").values()} == {0.0}
+        assert {difference.half for difference in against(scores, "v0").values()} == {0.0}
         assert uneven(scores) == set()
 
 
 def test_an_interaction_is_a_difference_of_differences():
     scores = balanced(variants=4, seeds=5)
-    (one,) = contrasts(scores, [{"v3": 1, "v2": -1, "v1": -1, "v0": 1}])
+    (interaction,) = contrasts(scores, [{"v3": 1, "v2": -1, "v1": -1, "v0": 1}])
     pairs = differences(scores, [("v3", "v2"), ("v1", "v0")])
-    assert one.mean == pytest.approx(pairs["v3", "v2"].mean - pairs["v1", "v0"].mean)
-    assert one.error == pytest.approx(math.sqrt(2) * pairs["v1", "v0"].error)
-    assert one.count == 5
+    assert interaction.mean == pytest.approx(pairs["v3", "v2"].mean - pairs["v1", "v0"].mean)
+    assert interaction.error == pytest.approx(math.sqrt(2) * pairs["v1", "v0"].error)
+    assert interaction.count == 5
 
 
 def test_equivalence_is_two_one_sided_tests():
-    one = Difference(0.1, 0.3, 3, 0.2, 10)
+    difference = Difference(0.1, 0.3, 3, 0.2, 10)
     upper, lower = (stats.t.sf((0.5 + sign * 0.1) / 0.2, 10) for sign in (-1, 1))
-    assert one.equivalence(0.5) == pytest.approx(max(upper, lower))
+    assert difference.equivalence(0.5) == pytest.approx(max(upper, lower))
     # 5 % of equivalence is the 90 % interval within the margin.
     edge = 0.1 + stats.t.ppf(0.95, 10) * 0.2
-    assert one.equivalence(edge) == pytest.approx(0.05)
+    assert difference.equivalence(edge) == pytest.approx(0.05)
     assert math.isnan(Difference(0.1, math.nan, 1).equivalence(0.5))
 
 
@@ -161,17 +161,17 @@ def test_a_variant_that_collapses_widens_no_interval_but_its_own():
     plain = against(scores, "v0")["v1"].half
     scores["v7"] = {0: -30.0, 1: 90.0, 2: 5.0}
     assert uneven(scores) == {"v7"}
-    found = against(scores, "v0")
-    assert found["v1"].half < 1.5 * plain
-    own = interval([scores["v7"][s] - scores["v0"][s] for s in range(3)])
-    assert (found["v7"].mean, found["v7"].half) == pytest.approx((own.mean, own.half))
+    estimates = against(scores, "v0")
+    assert estimates["v1"].half < 1.5 * plain
+    student = interval([scores["v7"][s] - scores["v0"][s] for s in range(3)])
+    assert (estimates["v7"].mean, estimates["v7"].half) == pytest.approx((student.mean, student.half))
 
 
 def test_fewer_than_four_variants_tell_of_none_that_it_is_uneven():
-    for variants, apart in ((3, set()), (4, {"v1"})):
+    for variants, expected in ((3, set()), (4, {"v1"})):
         scores = balanced(variants=variants, seeds=30)
         scores["v1"] = {seed: 50 * (-1.0) ** seed for seed in range(30)}
-        assert uneven(scores) == apart
+        assert uneven(scores) == expected
 
 
 def test_equally_uncertain_variants_are_hardly_ever_left_out():
@@ -191,14 +191,16 @@ def test_estimates_and_errors_are_those_of_least_squares_with_a_column_for_each_
     freedom = len(runs) - np.linalg.matrix_rank(X)
     sigma = math.sqrt(((y - X @ fitted) ** 2).sum() / freedom)
     pairs = [(v, w) for v in variants for w in variants if v < w]
-    for (v, w), found in differences(scores, pairs).items():
+    for (v, w), difference in differences(scores, pairs).items():
         if not scores[v].keys() & scores[w].keys():
-            assert math.isnan(found.mean)
+            assert math.isnan(difference.mean)
             continue
         C = np.array([(u == v) - (u == w) for u in variants] + [0] * len(seeds))
         spread = C @ np.linalg.pinv(X)
         expected = C @ fitted, sigma * np.linalg.norm(spread), freedom
-        np.testing.assert_allclose((found.mean, found.error, found.freedom), expected, rtol=1e-11, atol=2e-12)
+        np.testing.assert_allclose(
+            (difference.mean, difference.error, difference.freedom), expected, rtol=1e-11, atol=2e-12
+        )
 
 
 def test_what_is_no_difference_is_refused():

@@ -31,7 +31,7 @@ def run(**changes):
 
 
 @pytest.mark.parametrize(
-    "same",
+    "changes",
     [
         {"variant": "another-name"},
         {"task": "another-name"},
@@ -40,8 +40,8 @@ def run(**changes):
         {"train": {"epochs": 2, "tokens_per_batch": 1800}},  # a default, spelled out
     ],
 )
-def test_what_does_not_change_training_does_not_change_the_hash(same):
-    assert run(**same).hash == run().hash
+def test_what_does_not_change_training_does_not_change_the_hash(changes):
+    assert run(**changes).hash == run().hash
 
 
 def test_what_changes_training_changes_the_hash():
@@ -101,23 +101,23 @@ MISTAKES = [
 
 def test_a_mistake_in_an_optimiser_is_named(project):
     for settings, message in MISTAKES:
-        with pytest.raises(ConfigError) as found:
+        with pytest.raises(ConfigError) as error:
             project.config(train=settings)
-        assert str(found.value).partition("deacon/translation.")[2].startswith(message)
+        assert str(error.value).partition("deacon/translation.")[2].startswith(message)
 
 
 def test_the_default_optimiser_leaves_no_trace_in_a_configuration(project):
     """What was trained before the key existed keeps its name."""
     plain = project.config()
-    for same in ("AdamW", {"name": "AdamW"}, None):
-        config = project.config(train={"optimiser": same})
+    for setting in ("AdamW", {"name": "AdamW"}, None):
+        config = project.config(train={"optimiser": setting})
         assert (config, config.hash) == (plain, plain.hash)
         assert "optimiser" not in config.model_dump()["train"]
     other = project.config(train={"optimiser": {"name": "SGD", "momentum": 0.9}})
     assert other.hash != plain.hash
     stored = [config.model_dump(mode="json") for config in (plain, other)]
-    for one, another in (stored, stored[::-1]):
-        assert difference(one, another, ["data", "train"]).startswith("train.optimiser is ")
+    for config, other_config in (stored, stored[::-1]):
+        assert difference(config, other_config, ["data", "train"]).startswith("train.optimiser is ")
     assert other.model_dump()["train"]["optimiser"] == {"name": "SGD", "momentum": 0.9}
 
 

@@ -41,8 +41,8 @@ def literal(run, count):
     scores, words = {}, run.corpus.target.words
     for name, split in (("training_bleu", run.corpus.train), ("validation_bleu", run.corpus.valid)):
         sides = [(split.pairs.source[i], split.pairs.target[i]) for i in range(min(count, len(split.pairs)))]
-        found = [translate(run.model, [source], DecodeConfig(beam=1), run.device)[0] for source, _ in sides]
-        outputs = [[words[index] for index in line] for line in found]
+        translations = [translate(run.model, [source], DecodeConfig(beam=1), run.device)[0] for source, _ in sides]
+        outputs = [[words[index] for index in line] for line in translations]
         scores[name] = token_bleu(outputs, [[words[index] for index in target] for _, target in sides])
     return scores
 
@@ -95,10 +95,10 @@ def test_training_goes_on_as_without(project, method):
     run = train(configured(project, method, epoch_scores=0))
     plain, expected = result(run.folder)
     assert tensors == plain
-    beside = {*NAMES, "heads"}
-    assert all(point.keys() >= beside for point in curve)
-    assert [{key: value for key, value in point.items() if key not in beside} for point in curve] == expected
-    assert all(not point.keys() & beside for point in expected)
+    added = {*NAMES, "heads"}
+    assert all(point.keys() >= added for point in curve)
+    assert [{key: value for key, value in point.items() if key not in added} for point in curve] == expected
+    assert all(not point.keys() & added for point in expected)
     assert not TASK.scores(run).keys() & {*NAMES, "training_imi"}
 
 
@@ -106,7 +106,7 @@ def test_every_epoch_has_measures_of_the_heads_and_of_the_methods_own_weights(pr
     run = train(configured(project, DEACON, epoch_heads=True))
     curve = [CurvePoint.model_validate(point).heads for point in run.record["curve"]]
     measured = head_measures(run)
-    weights = {of["place"]: of["mean_absolute_cosine"] for of in pca_weights(run.model).values()}
+    weights = {layer["place"]: layer["mean_absolute_cosine"] for layer in pca_weights(run.model).values()}
     assert curve[-1].keys() == set(measured.index) == weights.keys()
     for place, row in measured.iterrows():
         assert curve[-1][place] == pytest.approx(dict(row) | {"column_cosine": weights[place]}, abs=1e-6)
@@ -122,9 +122,9 @@ def test_scores_are_the_best_of_the_run_and_the_area_under_its_curve(project):
     assert scores["training_imi"]["value"] == pytest.approx((60 + 70) / 200)
     assert "the first 8 pairs of validation, after the best of 3 epochs" in scores["validation_bleu"]["signature"]
     del run.record["curve"][1:]
-    once = TASK.scores(run)
-    assert once.keys() >= NAMES
-    assert "training_imi" not in once  # one epoch has no area
+    one_epoch = TASK.scores(run)
+    assert one_epoch.keys() >= NAMES
+    assert "training_imi" not in one_epoch  # one epoch has no area
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=30))

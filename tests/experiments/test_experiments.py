@@ -23,22 +23,24 @@ def runs(home, more="", profile=PROFILE):
     return Runs(str(home / "p.yaml"))
 
 
-def refusal(call, *given):
-    with pytest.raises(ConfigError) as found:
-        call(*given)
-    return str(found.value)
+def refusal(call, *arguments):
+    with pytest.raises(ConfigError) as refused:
+        call(*arguments)
+    return str(refused.value)
 
 
 def test_the_seven_rows_come_in_the_papers_order_seed_by_seed(home):
-    found = runs(home)
-    assert [(c.variant, c.seed) for c in found.configs()] == [(variant, seed) for variant in SEVEN for seed in (1, 2)]
-    assert found.experiments() == [EXPERIMENT]
-    assert found.configs(EXPERIMENT) == found.configs()
-    one = found.config(EXPERIMENT, "direct-8", 2)
-    assert one == run_config(str(home / "p.yaml"), EXPERIMENT, "direct-8", 2)
-    assert (one.paper, one.task) == ("deacon", "translation")
+    profile_runs = runs(home)
+    assert [(c.variant, c.seed) for c in profile_runs.configs()] == [
+        (variant, seed) for variant in SEVEN for seed in (1, 2)
+    ]
+    assert profile_runs.experiments() == [EXPERIMENT]
+    assert profile_runs.configs(EXPERIMENT) == profile_runs.configs()
+    config = profile_runs.config(EXPERIMENT, "direct-8", 2)
+    assert config == run_config(str(home / "p.yaml"), EXPERIMENT, "direct-8", 2)
+    assert (config.paper, config.task) == ("deacon", "translation")
     options = {"delta_p": 0.2, "delta_p_schedule": "constant", "xi": 0.8, "gha_steps": 500, "direction": "gha"}
-    assert one.method == {"name": "deacon", "architecture": "direct", "m": 8} | options
+    assert config.method == {"name": "deacon", "architecture": "direct", "m": 8} | options
 
 
 def test_variants_are_chosen_and_defined(home):
@@ -68,30 +70,32 @@ ROW = """\
 
 
 def test_a_value_for_all_variants_never_replaces_what_a_row_of_the_paper_is(home):
-    said = refusal(runs, home, ROW)
-    assert ", line 7: experiments.deacon/translation.methods.deacon.m: found 5 for all variants, but 'direct-8'" in said
-    assert said.endswith("expected the one that is meant in settings: {direct-8: {method.m: …}}")
+    message = refusal(runs, home, ROW)
+    assert (
+        ", line 7: experiments.deacon/translation.methods.deacon.m: found 5 for all variants, but 'direct-8'" in message
+    )
+    assert message.endswith("expected the one that is meant in settings: {direct-8: {method.m: …}}")
     regulariser = PROFILE.replace(EXPERIMENT, "deacon/regulariser") + "    variants: [baseline-d2]\n"
-    said = refusal(runs, home, "    model: {dropout: 0.5}\n", regulariser)
-    assert "model.dropout: found 0.5 for all variants, but 'baseline-d2' has 0.2" in said
+    message = refusal(runs, home, "    model: {dropout: 0.5}\n", regulariser)
+    assert "model.dropout: found 0.5 for all variants, but 'baseline-d2' has 0.2" in message
     assert runs(home, "    model: {dropout: 0.2}\n", regulariser).configs()[0].model.dropout == 0.2
 
 
 def test_levels_are_default_paper_profile_variant(home):
-    own = "    settings: {direct-8: {method.m: 5, model.dropout: 0.3, train.share: 0.5, train.epochs: 7}}\n"
-    chosen = runs(home, ROW + own)
-    baseline, direct = (chosen.config(EXPERIMENT, variant, 1) for variant in ("baseline", "direct-8"))
+    settings = "    settings: {direct-8: {method.m: 5, model.dropout: 0.3, train.share: 0.5, train.epochs: 7}}\n"
+    profile_runs = runs(home, ROW + settings)
+    baseline, direct = (profile_runs.config(EXPERIMENT, variant, 1) for variant in ("baseline", "direct-8"))
     assert (baseline.model.dropout, direct.model.dropout, direct.model.heads) == (0.5, 0.3, 8)
     assert (direct.method["architecture"], direct.method["m"], direct.method["xi"]) == ("direct", 5, 0.6)
     assert direct.method["delta_p"] == 0.2
     assert (direct.train.share, direct.train.epochs) == (0.5, 7)
     assert direct.train.learning_rate == baseline.train.learning_rate
-    assert chosen.free_keys(EXPERIMENT) == {"method.m", "model.dropout", "train.share", "train.epochs"}
+    assert profile_runs.free_keys(EXPERIMENT) == {"method.m", "model.dropout", "train.share", "train.epochs"}
 
 
 def test_a_profile_reaches_the_parts_of_a_combination(home):
     """``methods`` speaks of every variant of a method; what a definition says itself still wins."""
-    both = """\
+    more = """\
     variants: [both, alone]
     define:
       both:
@@ -102,21 +106,21 @@ def test_a_profile_reaches_the_parts_of_a_combination(home):
       alone: {name: deacon, architecture: direct, m: 8, xi: 0.9}
     methods: {deacon: {xi: 0.5, delta_p: 0.05}, disagreement: {weight: 2.0}}
 """
-    found = runs(home, both)
-    combined, alone = (found.config(EXPERIMENT, variant, 1).method for variant in ("both", "alone"))
+    profile_runs = runs(home, more)
+    combined, alone = (profile_runs.config(EXPERIMENT, variant, 1).method for variant in ("both", "alone"))
     assert combined["methods"][0] == alone
     assert (alone["xi"], alone["delta_p"], combined["methods"][1]["weight"]) == (0.9, 0.05, 2.0)
-    said = refusal(runs, home, both.replace("name: disagreement, term: output", "name: mixing"))
-    assert ", line 12: " in said
-    assert "define.both.methods.1: 'mixing' and 'deacon' both build" in said
+    message = refusal(runs, home, more.replace("name: disagreement, term: output", "name: mixing"))
+    assert ", line 12: " in message
+    assert "define.both.methods.1: 'mixing' and 'deacon' both build" in message
 
 
 def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(home):
     chosen = runs(home, "    variants: [baseline, direct-8]\n    failed: {direct-8: [1, 2]}\n")
     assert {(config.variant, config.seed) for config in chosen.configs()} == {("baseline", 1), ("baseline", 2)}
     assert chosen.config(EXPERIMENT, "direct-8", 2).seed == 2
-    said = f"profile p: 'failed' lists every run of {EXPERIMENT} direct-8 that is asked for"
-    assert refusal(chosen.planned, EXPERIMENT, "direct-8") == said
+    message = f"profile p: 'failed' lists every run of {EXPERIMENT} direct-8 that is asked for"
+    assert refusal(chosen.planned, EXPERIMENT, "direct-8") == message
 
 
 @pytest.mark.parametrize(
@@ -199,9 +203,9 @@ HERE, QA, LM = "experiments.deacon/translation", "experiments.deacon/qa", "exper
 def test_a_mistake_is_named_with_file_line_and_key(home, old, new, message):
     assert WHOLE.count(old) == 1
     assert len(runs(home, "", WHOLE).experiments()) == 3
-    said = refusal(runs, home, "", WHOLE.replace(old, new))
-    assert said.startswith(f"{home}/p.yaml, {message}")
-    assert "\n" not in said
+    refused = refusal(runs, home, "", WHOLE.replace(old, new))
+    assert refused.startswith(f"{home}/p.yaml, {message}")
+    assert "\n" not in refused
 
 
 def test_a_file_that_cannot_be_read_is_named(home):
@@ -213,14 +217,14 @@ def test_a_file_that_cannot_be_read_is_named(home):
 
 
 def test_without_a_file_only_the_key_is_named():
-    said = refusal(check, TrainConfig, {"epochs": 0}, ("train",))
-    assert said == "train.epochs: input should be greater than or equal to 1, found 0"
+    message = refusal(check, TrainConfig, {"epochs": 0}, ("train",))
+    assert message == "train.epochs: input should be greater than or equal to 1, found 0"
     assert nearest("adamw", ["Adam", "AdamW"]) == "; did you mean 'AdamW'?"
 
 
 def test_a_run_that_is_not_there_is_named(home):
-    found = runs(home)
-    said = refusal(found.config, "deacon/translatoin", "baseline", 1)
-    assert said == "profile p: no experiment 'deacon/translatoin'; did you mean 'deacon/translation'?"
-    said = refusal(found.config, EXPERIMENT, "x", 1)
-    assert said == f"profile p: no variant 'x'; known here: {', '.join(sorted(SEVEN))}"
+    profile_runs = runs(home)
+    message = refusal(profile_runs.config, "deacon/translatoin", "baseline", 1)
+    assert message == "profile p: no experiment 'deacon/translatoin'; did you mean 'deacon/translation'?"
+    message = refusal(profile_runs.config, EXPERIMENT, "x", 1)
+    assert message == f"profile p: no variant 'x'; known here: {', '.join(sorted(SEVEN))}"

@@ -65,8 +65,8 @@ def test_masks_nest_and_go_away_after_an_error():
 @pytest.mark.parametrize("task", SMALL)
 def test_importance_is_the_change_of_the_loss_for_any_task(folder, task):
     run = untrained(small_config(task))
-    found = head_importance(run)
-    assert [(each.place, each.head) for each in found] == [
+    changes = head_importance(run)
+    assert [(change.place, change.head) for change in changes] == [
         (place, head) for place in heads_of(run.model) for head in (1, 2, 3, 4)
     ]
     before = held_out_loss(run, "valid")["nll"]
@@ -75,16 +75,16 @@ def test_importance_is_the_change_of_the_loss_for_any_task(folder, task):
     with torch.no_grad():
         stack.output.weight[:, 8:12] = 0
     after = held_out_loss(run, "valid")["nll"]
-    (third,) = (each for each in found if (each.place, each.head) == ("decoder 1", 3))
+    (third,) = (change for change in changes if (change.place, change.head) == ("decoder 1", 3))
     assert third.change == pytest.approx(after - before, abs=1e-6)
 
 
 def test_importance_beside_heads_that_are_gone(folder):
     run = untrained(small_config("lm"))
-    found = head_importance(run, gone=[("decoder 1", 2)])
-    assert [each.head for each in found] == [1, 3, 4]
+    changes = head_importance(run, gone=[("decoder 1", 2)])
+    assert [change.head for change in changes] == [1, 3, 4]
     expected = masked_loss(run, {"decoder 1": [0, 0, 1, 1]}) - masked_loss(run, {"decoder 1": [1, 0, 1, 1]})
-    assert found[0].change == pytest.approx(expected)
+    assert changes[0].change == pytest.approx(expected)
     with exactly("the model has no head 5 in 'decoder 1'; heads are 1 to 4 in decoder 1"):
         head_importance(run, gone=[("decoder 1", 5)])
 
@@ -94,16 +94,16 @@ def test_importance_beside_heads_that_are_gone(folder):
 
 def test_the_order_is_measured_anew_at_half(monkeypatch):
     """What matters least at first goes first; then what matters least to the half that is left."""
-    asked = []
+    masked = []
     first = [HeadChange("encoder 1", head, change) for head, change in enumerate([0.4, -0.1, 0.2, 0.3], start=1)]
 
     def measured(run, gone=()):
-        asked.append(list(gone))
+        masked.append(list(gone))
         return [HeadChange("encoder 1", 1, 0.1), HeadChange("encoder 1", 4, 0.9)]
 
     monkeypatch.setattr(importance, "head_importance", measured)
     assert pruning_order(None, first) == [("encoder 1", head) for head in (2, 3, 1, 4)]
-    assert asked == [[("encoder 1", 2), ("encoder 1", 3)]]
+    assert masked == [[("encoder 1", 2), ("encoder 1", 3)]]
 
 
 def test_a_curve_goes_from_all_heads_to_none(folder):

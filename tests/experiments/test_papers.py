@@ -59,7 +59,7 @@ def test_what_a_paper_names_is_there(name):
         assert re.fullmatch(NAME, task)
         assert (content.kind or task) in TASKS
         assert all(re.fullmatch(VARIANT, variant) for variant in content.variants)
-        assert {one for row in content.contrasts for one in (row.variant, row.against)} <= set(content.variants)
+        assert {variant for row in content.contrasts for variant in (row.variant, row.against)} <= set(content.variants)
         assert "bleu" in content.columns or not content.compares_outputs
         assert {"validation_nll", content.primary} & content.columns.keys() or not content.contrasts
         assert {content.primary} - {""} <= content.columns.keys()

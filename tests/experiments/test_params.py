@@ -89,8 +89,8 @@ def test_every_count_of_table_3_comes_out_exactly(papers_sizes, monkeypatch):
     """With the vocabularies of Multi30k at a minimal frequency of 5."""
     vocabulary_is(monkeypatch, "translation", 3369, 3665)
     audit = params.audit(papers_sizes, EXPERIMENT)
-    said = CliRunner().invoke(cli, ["params", EXPERIMENT, "--profile", papers_sizes]).output
-    assert f"{audit['direct-8']['parameters']:,}" in said
+    output = CliRunner().invoke(cli, ["params", EXPERIMENT, "--profile", papers_sizes]).output
+    assert f"{audit['direct-8']['parameters']:,}" in output
     reported = {name: row.reported["parameters"] for name, row in task_of("deacon/translation").variants.items()}
     assert list(audit) == VARIANTS
     assert {name: row["parameters"] for name, row in audit.items()} == reported

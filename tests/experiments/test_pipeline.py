@@ -78,14 +78,14 @@ def test_a_changed_method_of_ones_own_is_another_run(planned, monkeypatch):
         planned.write_profile("tiny", define=define, variants=["baseline", "mine", "both"])
         return {variant: decides for (variant, _), decides in Plan("tiny").runs[EXPERIMENT].items()}
 
-    both = {"name": "combined", "methods": [{"name": "own"}, {"name": "drop-head"}]}
-    define = {"mine": {"name": "own"}, "both": both}
+    combined = {"name": "combined", "methods": [{"name": "own"}, {"name": "drop-head"}]}
+    define = {"mine": {"name": "own"}, "both": combined}
     code = (
         "import headdiv\n\nclass Own(headdiv.Method):\n    name = 'own'\n"
         "    def aux_loss(self, *of):\n        return 1.0\n\nheaddiv.register(Own)\n"
     )
-    first, again, changed = names(code), names(f"# a remark\n{code}"), names(code.replace("1.0", "2.0"))
-    assert first == again
+    first, remarked, changed = names(code), names(f"# a remark\n{code}"), names(code.replace("1.0", "2.0"))
+    assert first == remarked
     assert {variant for variant in first if first[variant] != changed[variant]} == {"mine", "both"}
 
 
@@ -189,5 +189,5 @@ def test_what_ends_snakemake_ends_its_jobs_and_their_kernels():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as snakemake:
         assert snakemake.stdout.readline() == "busy\n"
         snakemake.send_signal(signal.SIGTERM)
-        _, said = snakemake.communicate(timeout=60)  # the kernel has the pipe too: until it has ended, this waits
-    assert "KeyboardInterrupt" in said
+        _, errors = snakemake.communicate(timeout=60)  # the kernel has the pipe too: until it has ended, this waits
+    assert "KeyboardInterrupt" in errors

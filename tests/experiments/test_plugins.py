@@ -37,8 +37,8 @@ def test_a_plugins_code_is_what_was_loaded_of_it(tmp_path, caplog):
         codes.append(code_of(module.Mine))
         for _ in range(2):
             assert load_plugin(file) is module
-        (said,) = caplog.messages
-        assert said.startswith(f"plugin {file}: has changed since it was loaded")
+        (message,) = caplog.messages
+        assert message.startswith(f"plugin {file}: has changed since it was loaded")
         caplog.clear()
         del sys.modules[module.__name__]
     assert len({*codes}) == 2

@@ -75,15 +75,15 @@ def many(tmp_path_factory):
     return home
 
 
-def largest_differences(one, other):
+def largest_differences(first, second):
     """Of DEACON's w, and of all other parameters."""
-    one, other = (load_file(folder / "model.safetensors") for folder in (one, other))
-    assert one.keys() == other.keys()
-    found = {True: 0.0, False: 0.0}
-    for key, value in one.items():
+    first, second = (load_file(folder / "model.safetensors") for folder in (first, second))
+    assert first.keys() == second.keys()
+    largest = {True: 0.0, False: 0.0}
+    for key, value in first.items():
         is_w = key.endswith(".output.w")
-        found[is_w] = max(found[is_w], (value.double() - other[key].double()).abs().max().item())
-    return found[True], found[False]
+        largest[is_w] = max(largest[is_w], (value.double() - second[key].double()).abs().max().item())
+    return largest[True], largest[False]
 
 
 @pytest.mark.slow
@@ -97,9 +97,9 @@ def test_two_ranks_train_what_one_trains(home, many, run):
     assert of_others < (5e-5 if of_w else 1e-5)
     record = read_json(folder / "training.json")
     assert record["provenance"]["ranks"] == 2
-    for mine, theirs in zip(alone.record["curve"], record["curve"], strict=True):
-        assert mine.pop("method", None) == theirs.pop("method", None)  # swaps, which are nested
-        assert mine == pytest.approx(theirs, rel=1e-4, abs=2e-6)  # a norm of about 8, in float32, less its start
+    for point, expected in zip(alone.record["curve"], record["curve"], strict=True):
+        assert point.pop("method", None) == expected.pop("method", None)  # swaps, which are nested
+        assert point == pytest.approx(expected, rel=1e-4, abs=2e-6)  # a norm of about 8, in float32, less its start
 
 
 KILL = """

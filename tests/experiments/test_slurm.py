@@ -58,7 +58,7 @@ PartitionName=main Nodes={node} Default=YES MaxTime=60 State=UP
 """
 
 
-def lacking():
+def missing_programs():
     """The programs that are not here, after an attempt to install them where that disturbs nobody."""
     missing = [name for name in PROGRAMS if not shutil.which(name, path=PATH)]
     own_container = os.geteuid() == 0 and shutil.which("apt-get") and not Path("/run/systemd/system").exists()
@@ -74,23 +74,23 @@ def lacking():
 def free_ports(number):
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
+        for bound in sockets:
+            bound.bind(("127.0.0.1", 0))
+        return [bound.getsockname()[1] for bound in sockets]
 
 
-def wait_for(what, seconds=60.0):
+def wait_for(look, seconds=60.0):
     end = time.monotonic() + seconds
-    while not (found := what()):
+    while not (result := look()):
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.05)
-    return found
+    return result
 
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
     """Runs a command with the cluster's settings."""
-    if missing := lacking():
+    if missing := missing_programs():
         pytest.skip(f"without {', '.join(missing)}: needs Debian's slurm-wlm and munge")
     home, node = tmp_path / "cluster", socket.gethostname().partition(".")[0]
     for folder in (home, home / "state", home / "spool"):

@@ -31,24 +31,24 @@ def snakemake(home, *arguments, profile="tiny"):
     return done.returncode, done.stdout + done.stderr
 
 
-def made(home, *arguments, profile="tiny"):
-    """What Snakemake says; it succeeds."""
-    status, said = snakemake(home, *arguments, profile=profile)
-    assert status == 0, said
-    return said
+def succeed(home, *arguments, profile="tiny"):
+    """The output of Snakemake, which must succeed."""
+    status, output = snakemake(home, *arguments, profile=profile)
+    assert status == 0, output
+    return output
 
 
-def jobs(said):
+def jobs(output):
     """How many jobs of each rule were or would be run."""
-    if "Nothing to be done" in said:
+    if "Nothing to be done" in output:
         return {}
-    table = said.split("Job stats:")[1].split("\ntotal")[0]
+    table = output.split("Job stats:")[1].split("\ntotal")[0]
     return {name: int(count) for name, count in re.findall(r"^([\w-]+) +(\d+)$", table, flags=re.MULTILINE)}
 
 
-def runs(said):
+def runs(output):
     """Task and variant of the jobs that train or evaluate."""
-    return re.findall(r"wildcards: paper=deacon, task=(\w+), variant=([\w-]+), seed=1$", said, flags=re.MULTILINE)
+    return re.findall(r"wildcards: paper=deacon, task=(\w+), variant=([\w-]+), seed=1$", output, flags=re.MULTILINE)
 
 
 def every_task():
@@ -67,8 +67,8 @@ def change(home, notebook, cell):
 
 def made_in(results):
     """Every file of a profile's results; of the report its first page alone, which stands for the folder."""
-    found = (path for path in results.rglob("*") if path.is_file())
-    paths = (path.relative_to(results).as_posix() for path in found)
+    files = (path for path in results.rglob("*") if path.is_file())
+    paths = (path.relative_to(results).as_posix() for path in files)
     return {path for path in paths if not path.startswith("report/") or path == "report/index.html"}
 
 
@@ -94,7 +94,7 @@ def first(tmp_path_factory):
     home = copied(tmp_path_factory.mktemp("pipeline") / "home")
     Project(home).write_profile("tiny", every_task())
     shutil.copy(ROOT / "config" / "paper.yaml", home / "config")  # the companion counts its parameters
-    return home, made(home, "reproduce-all")
+    return home, succeed(home, "reproduce-all")
 
 
 @pytest.fixture
@@ -104,8 +104,8 @@ def project(first, tmp_path):
 
 
 def test_everything_is_made(first):
-    home, said = first
-    assert jobs(said) == {"run": 5, "draw_deacon": 1, "companion": 2, "report": 1, "reproduce-all": 1}
+    home, output = first
+    assert jobs(output) == {"run": 5, "draw_deacon": 1, "companion": 2, "report": 1, "reproduce-all": 1}
     results, tasks = home / RESULTS, ("translation", *OTHER_TASKS)
     folders = [f"{EXPERIMENT}/direct-8/seed1", *(f"deacon/{task}/baseline/seed1" for task in tasks)]
     figures = ("deacon_figure6", "deacon_table3", *(f"deacon_{task}_curves" for task in tasks))
@@ -138,43 +138,43 @@ def test_a_profiles_notebook_is_executed_whatever_its_name(tmp_path):
     home = copied(tmp_path / "home")
     shutil.copy(home / "notebooks" / "explore.ipynb", home / "notebooks" / "my_own_2.ipynb")
     Project(home).write_profile("tiny", {"notebooks": ["my_own_2"]})
-    said = made(home, "--dry-run", str(RESULTS / "companions" / "my_own_2.ipynb"))
-    assert jobs(said) == {"run": 2, "draw_deacon": 1, "companion": 1}
+    output = succeed(home, "--dry-run", str(RESULTS / "companions" / "my_own_2.ipynb"))
+    assert jobs(output) == {"run": 2, "draw_deacon": 1, "companion": 1}
 
 
 def test_prose_of_a_notebook_and_keys_that_decide_nothing_make_nothing_again(project):
     change(project.home, "deacon_translation.ipynb", 0)
     project.write_profile("tiny", every_task(), train={"checkpoint_seconds": 7.0})
-    assert jobs(made(project.home, "reproduce-all", "--dry-run")) == {}
+    assert jobs(succeed(project.home, "reproduce-all", "--dry-run")) == {}
 
 
 def test_code_of_a_notebook_runs_it_again_without_training(project):
     before = trained(project.home)
     change(project.home, "deacon_lm.ipynb", -1)
     files = [str(RESULTS / "deacon" / task / "baseline" / "seed1" / "metrics.json") for task in ("translation", "lm")]
-    said = made(project.home, *files)
-    assert (jobs(said), runs(said)) == ({"run": 1}, [("lm", "baseline")])
+    output = succeed(project.home, *files)
+    assert (jobs(output), runs(output)) == ({"run": 1}, [("lm", "baseline")])
     assert trained(project.home) == before
 
 
 def test_a_change_of_the_profile_runs_what_it_changes(project):
     changed = {"methods": {"deacon": {"xi": 0.5}}, "variants": ["baseline", "direct-8", "average-8"]}
     project.write_profile("tiny", every_task(), **changed)
-    said = made(project.home, "reproduce-all", "--dry-run")
-    assert jobs(said) == {"run": 2, "draw_deacon": 1, "companion": 2, "report": 1, "reproduce-all": 1}
-    assert sorted(runs(said)) == [("translation", "average-8"), ("translation", "direct-8")]
+    output = succeed(project.home, "reproduce-all", "--dry-run")
+    assert jobs(output) == {"run": 2, "draw_deacon": 1, "companion": 2, "report": 1, "reproduce-all": 1}
+    assert sorted(runs(output)) == [("translation", "average-8"), ("translation", "direct-8")]
 
 
 def test_a_mistake_in_the_profile_is_one_clear_message(project):
     project.write_profile("tiny", train={"epoch": 3})
-    status, said = snakemake(project.home, "reproduce-all")
+    status, output = snakemake(project.home, "reproduce-all")
     assert status != 0
     path = project.home / "config" / "tiny.yaml"
     line = [line.strip() for line in path.read_text().splitlines()].index("epoch: 3") + 1
     message = "experiments.deacon/translation.train.epoch: unknown key; did you mean 'epochs'?"
-    assert f"{path}, line {line}: {message}" in said
-    assert "Traceback" not in said
-    assert len(said.strip().splitlines()) <= 4, said
+    assert f"{path}, line {line}: {message}" in output
+    assert "Traceback" not in output
+    assert len(output.strip().splitlines()) <= 4, output
 
 
 def test_a_profile_is_given_by_its_path_in_a_folder_whose_name_has_spaces(project):
@@ -182,7 +182,7 @@ def test_a_profile_is_given_by_its_path_in_a_folder_whose_name_has_spaces(projec
     path = project.home / "own profiles" / "my-own.yaml"
     path.parent.mkdir()
     shutil.move(project.home / "config" / "tiny.yaml", path)
-    made(project.home, "tables", profile="own profiles/my-own.yaml")
+    succeed(project.home, "tables", profile="own profiles/my-own.yaml")
     results = project.home / "results" / "my-own"
     assert (results / EXPERIMENT / "baseline" / "seed1" / "metrics.json").is_file()
     assert (results / "tables" / "deacon_translation.md").is_file()
@@ -197,20 +197,20 @@ def test_a_clone_with_stored_results_draws_without_data_and_training(project):
     figure = project.home / RESULTS / "figures" / "deacon_figure6.svg"
     content = figure.read_bytes()
     shutil.rmtree(figure.parent)
-    assert jobs(made(project.home, "figures")) == {"draw_deacon": 1, "figures": 1}
+    assert jobs(succeed(project.home, "figures")) == {"draw_deacon": 1, "figures": 1}
     assert figure.read_bytes() == content
     assert not (project.home / "work").exists()
     assert not (project.home / "data").exists()
     shutil.rmtree(project.home / RESULTS / "deacon" / "translation" / "direct-8")
-    said = made(project.home, "reproduce-all", "--dry-run")
-    assert runs(said) == [("translation", "direct-8")]  # the missing one alone
+    output = succeed(project.home, "reproduce-all", "--dry-run")
+    assert runs(output) == [("translation", "direct-8")]  # the missing one alone
 
 
 def test_a_failing_run_says_why(project):
     project.write_profile("tiny", variants=["baseline"], train={"learning_rate": 1e30, "warmup_steps": 0})
-    status, said = snakemake(project.home, "reproduce-all")
+    status, output = snakemake(project.home, "reproduce-all")
     assert status != 0
-    assert "the loss is nan at step 2; nothing was recorded" in said
+    assert "the loss is nan at step 2; nothing was recorded" in output
     log = project.home / "logs" / "tiny" / EXPERIMENT / "baseline" / "seed1" / "run.log"
     assert "the loss is nan at step 2" in log.read_text()
 
@@ -220,8 +220,8 @@ def test_one_task_alone_is_reported_from_what_is_trained(project):
     content = {"title": "alone", "seeds": [1], "experiments": experiments}
     alone, before = project.write_config("alone", yaml.safe_dump(content)), trained(project.home)
     companion = Path("results") / alone / "companions" / "deacon.ipynb"
-    said = made(project.home, str(companion), profile=alone)
-    assert jobs(said) == {"run": 1, "draw_deacon": 1, "companion": 1}
+    output = succeed(project.home, str(companion), profile=alone)
+    assert jobs(output) == {"run": 1, "draw_deacon": 1, "companion": 1}
     assert trained(project.home) == before
     for task in ("translation", "summarisation", "qa"):
         assert f"Profile alone has no deacon/{task}." in (project.home / companion).read_text()
@@ -231,8 +231,8 @@ def test_a_run_waits_for_its_arms_choice_and_a_choice_changes_no_plan(project):
     tune = {"seeds": [101], "rungs": [1], "keep": [1], "arms": {"baseline": [{}, {"model.dropout": 0.2}]}}
     project.write_profile("tuned", tune=tune)
     run = f"results/tuned/{EXPERIMENT}/baseline/seed1/metrics.json"
-    assert jobs(made(project.home, "-n", run, profile="tuned")) == {"tune": 1, "run": 1}
-    made(project.home, f"results/tuned/{EXPERIMENT}/tune/baseline/choice.json", profile="tuned")
-    assert jobs(made(project.home, "-n", run, profile="tuned")) == {"run": 1}
-    made(project.home, run, profile="tuned")
-    assert jobs(made(project.home, "-n", run, profile="tuned")) == {}
+    assert jobs(succeed(project.home, "-n", run, profile="tuned")) == {"tune": 1, "run": 1}
+    succeed(project.home, f"results/tuned/{EXPERIMENT}/tune/baseline/choice.json", profile="tuned")
+    assert jobs(succeed(project.home, "-n", run, profile="tuned")) == {"run": 1}
+    succeed(project.home, run, profile="tuned")
+    assert jobs(succeed(project.home, "-n", run, profile="tuned")) == {}

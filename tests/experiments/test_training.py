@@ -26,10 +26,10 @@ from headdiv.training.learner import Learner
 @pytest.mark.parametrize("variant", ["baseline", "direct-8"])
 def test_a_run_learns(project, variant):
     config = project.config(variant, train={"epochs": 4})
-    seen = []
-    run = train(config, log=lambda numbers, step: seen.append((step, numbers["validation_nll"])))
+    logged = []
+    run = train(config, log=lambda numbers, step: logged.append((step, numbers["validation_nll"])))
     curve = run.record["curve"]
-    assert seen == [(point["steps"], point["validation_nll"]) for point in curve]
+    assert logged == [(point["steps"], point["validation_nll"]) for point in curve]
     assert [(point["epoch"], point["steps"]) for point in curve] == [(1, 5), (2, 10), (3, 15), (4, 20)]
     assert curve[-1]["training_loss"] < 0.9 * curve[0]["training_loss"]
     assert curve[-1]["validation_nll"] < curve[0]["validation_nll"]
@@ -43,10 +43,10 @@ def test_a_run_learns(project, variant):
     assert run.record["cost"]["target_tokens_per_second"] > 0
     assert (run.record["provenance"]["threads"], run.record["provenance"]["ranks"]) == (1, 1)
     loaded = load_run(config)
-    for found in (run, loaded):
-        assert found.record == read_json(run.folder / "training.json")
-        assert not found.model.training
-        assert all(p.grad is None for p in found.model.parameters())
+    for trained in (run, loaded):
+        assert trained.record == read_json(run.folder / "training.json")
+        assert not trained.model.training
+        assert all(p.grad is None for p in trained.model.parameters())
     state = loaded.model.state_dict()
     assert all(torch.equal(value, state[name]) for name, value in run.model.state_dict().items())
 
@@ -55,18 +55,18 @@ def test_the_curve_has_the_literal_loss_and_accuracy_of_the_training_text(projec
     """Of a model that hardly moves: smoothed and plain nats a token, and the percentage that is right."""
     train_options = {"epochs": 1, "learning_rate": 1e-12, "label_smoothing": 0.2}
     run = train(project.config(train=train_options, model={"dropout": 0.0}))
-    smoothed = plain = right = count = 0.0
+    smoothed = plain = correct = count = 0.0
     for batch in TASKS["translation"].batch_stream(run.corpus, run.config).epoch(0):
         log_p = (run.model(batch) @ run.model.output_weight.T).log_softmax(-1).detach()
         for row, target in zip(log_p, batch.target_out.tolist(), strict=True):
             smoothed -= 0.8 * row[target].item() + 0.2 * row.mean().item()
             plain -= row[target].item()
-            right += int(row.argmax()) == target
+            correct += int(row.argmax()) == target
             count += 1
     (point,) = run.record["curve"]
-    found = [point[name] for name in ("training_loss", "training_nll", "training_accuracy")]
-    assert found == pytest.approx([smoothed / count, plain / count, 100 * right / count], rel=1e-4)
-    assert right > 0
+    measured = [point[name] for name in ("training_loss", "training_nll", "training_accuracy")]
+    assert measured == pytest.approx([smoothed / count, plain / count, 100 * correct / count], rel=1e-4)
+    assert correct > 0
 
 
 def test_a_finished_run_is_not_trained_again(finished, monkeypatch):
@@ -92,9 +92,9 @@ def test_a_changed_file_is_another_run(project):
     config = project.config(data={"name": "mine", "files": files, "examples": 40, "held_out": 500}, train={"epochs": 1})
     first = train(config)
     (project.home / "test.de").write_text("Katze 1 rennt.\n" * 4)
-    with pytest.raises(TrainingError) as found:
+    with pytest.raises(TrainingError) as error:
         load_run(config)
-    assert "`headdiv train deacon/translation baseline --seed 1 --profile …`" in str(found.value)
+    assert "`headdiv train deacon/translation baseline --seed 1 --profile …`" in str(error.value)
     second = train(config)
     assert second.folder != first.folder
     assert second.corpus.test.text != first.corpus.test.text
@@ -104,9 +104,9 @@ def test_two_processes_that_ask_for_one_run_train_it_once(project, monkeypatch):
     """The second waits for the first, and finds the run finished."""
     done = fail_after(monkeypatch, 1000)
     with ThreadPoolExecutor() as threads:
-        one, other = threads.map(train, [project.config()] * 2)
+        first, second = threads.map(train, [project.config()] * 2)
     assert done == [STEPS]
-    assert all(torch.equal(*pair) for pair in zip(one.model.parameters(), other.model.parameters(), strict=True))
+    assert all(torch.equal(*pair) for pair in zip(first.model.parameters(), second.model.parameters(), strict=True))
 
 
 # ---- interruptions
@@ -120,9 +120,9 @@ def test_an_interruption_changes_nothing(project, finished_home, monkeypatch, ca
     run = train(config)
     assert done == [STEPS - 6]
     assert "translation direct-8 seed 1: going on from step 6" in capsys.readouterr().out
-    whole = finished_home / "work" / run_name(config)
-    assert result(run.folder) == result(whole)
-    costs = [record["cost"] for record in (run.record, read_json(whole / "training.json"))]
+    uninterrupted = finished_home / "work" / run_name(config)
+    assert result(run.folder) == result(uninterrupted)
+    costs = [record["cost"] for record in (run.record, read_json(uninterrupted / "training.json"))]
     tokens = [cost["target_tokens_per_second"] * cost["training_seconds"] for cost in costs]
     assert tokens[0] == pytest.approx(tokens[1])  # earlier tries counted
     assert not (run.folder / "checkpoints").exists()
@@ -162,10 +162,10 @@ def test_a_damaged_run_is_trained_again(finished, caplog, name, damage):
     expected, path = result(folder), folder / name
     content = path.read_bytes()
     path.write_bytes(content[:-300] + (bytes([content[-300] ^ 1]) + content[-299:] if damage == "flipped" else b""))
-    with pytest.raises(DamageError) as found:
+    with pytest.raises(DamageError) as error:
         load_run(config)
-    assert str(found.value).startswith(f"{path}: damaged, its sha256 is ")
-    assert str(found.value).endswith(
+    assert str(error.value).startswith(f"{path}: damaged, its sha256 is ")
+    assert str(error.value).endswith(
         "translation direct-8 --seed 1 --profile …` with the run's profile trains it again"
     )
     assert result(train(config).folder) == expected
@@ -218,9 +218,9 @@ def test_the_auxiliary_loss_is_the_mean_over_the_steps_of_an_epoch(project, monk
 )
 def test_a_loss_that_is_not_finite_ends_the_run(project, options, message):
     config = project.config(train={"learning_rate": 1e30, "warmup_steps": 0} | options)
-    with pytest.raises(TrainingError) as found:
+    with pytest.raises(TrainingError) as error:
         train(config)
-    assert f"deacon/translation baseline seed 1, {message}; nothing was recorded" in str(found.value)
+    assert f"deacon/translation baseline seed 1, {message}; nothing was recorded" in str(error.value)
     assert sorted(path.name for path in run_folder(config).iterdir()) == [".lock", "config.json"]
 
 

@@ -78,9 +78,9 @@ def test_settings_fall_out_by_the_mean_of_the_lowest_validation_loss(tuned, monk
     (choice,) = tune("baseline")
     assert [tried.setting for tried in choice.tried] == [*GRID, TUNE["arms"]["baseline"][0]]
     for tried in choice.tried:
-        until = tried.fell_out or 3
-        assert {seed: len(curve) for seed, curve in tried.curves.items()} == {101: until, 102: until}
-        lowest = [sum(min(curve[:rung]) for curve in tried.curves.values()) / 2 for rung in (1, 3) if rung <= until]
+        epochs = tried.fell_out or 3
+        assert {seed: len(curve) for seed, curve in tried.curves.items()} == {101: epochs, 102: epochs}
+        lowest = [sum(min(curve[:rung]) for curve in tried.curves.values()) / 2 for rung in (1, 3) if rung <= epochs]
         assert tried.losses == pytest.approx(lowest)
     first = {number: tried.losses[0] for number, tried in enumerate(choice.tried)}
     (worst,) = (number for number, tried in enumerate(choice.tried) if tried.fell_out == 1)
@@ -221,8 +221,8 @@ def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(untuned):
     assert outdated("tiny") == changed_content("tiny") == []
     choice = Runs("tiny").arms[EXPERIMENT]["direct-8"].choice_file
     write_json(choice, read_json(choice) | {"content": "other files"})
-    (found,) = changed_content("tiny")
-    assert found.startswith(f"{choice}: content is other files, expected ")
+    (sentences,) = changed_content("tiny")
+    assert sentences.startswith(f"{choice}: content is other files, expected ")
     path = metrics_path("tiny", EXPERIMENT, "direct-8", 1)
     metrics = read_json(path)
     metrics["config"]["train"]["warmup_steps"] = 7
@@ -230,9 +230,9 @@ def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(untuned):
     with fails("train.warmup_steps is 7, but 5", DataError):
         stored("tiny", EXPERIMENT)
     untuned.write_profile(tune=changed | {"seeds": [103]})
-    found = outdated("tiny")
-    assert len(found) == 2
-    assert "direct-8/seed1/metrics.json: deacon/translation direct-8: not tuned yet" in found[1]
+    sentences = outdated("tiny")
+    assert len(sentences) == 2
+    assert "direct-8/seed1/metrics.json: deacon/translation direct-8: not tuned yet" in sentences[1]
 
 
 # ---- mistakes
@@ -255,11 +255,11 @@ def test_a_mistake_is_named_with_its_key_and_line(project, changed, key, message
     project.write_profile("p", train={"epochs": 4}, tune={**TUNE, **changed})
     with pytest.raises(ConfigError) as error:
         Runs("p")
-    said = str(error.value)
-    assert f": experiments.{EXPERIMENT}.tune.{key}: " in said
-    assert message in said
+    text = str(error.value)
+    assert f": experiments.{EXPERIMENT}.tune.{key}: " in text
+    assert message in text
     lines = (project.home / "config" / "p.yaml").read_text().splitlines()
-    line = lines[int(said.partition(", line ")[2].partition(":")[0]) - 1].strip()
+    line = lines[int(text.partition(", line ")[2].partition(":")[0]) - 1].strip()
     # PyYAML writes a key of a setting, and an item of a list, in a line of its own.
     assert line.startswith((f"- {key.partition('.1.')[2]}", f"{key.rpartition('.')[2]}:"))
 

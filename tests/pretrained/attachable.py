@@ -26,24 +26,24 @@ def arguments(model, seed=0, lengths=(7, 5, 3), labels=False, left=False):
     mask = (torch.arange(N) < torch.tensor(lengths)[:, None]).long()
     mask = mask.flip(1) if left else mask
     ids = torch.randint(4, 100, (B, N), generator=draw) * mask
-    given = {"input_ids": ids, "attention_mask": mask}
+    batch = {"input_ids": ids, "attention_mask": mask}
     target = torch.randint(4, 100, (B, N - 1), generator=draw)
     if model.config.is_encoder_decoder and not labels:
-        given["decoder_input_ids"] = target
+        batch["decoder_input_ids"] = target
     if labels:
-        given["labels"] = target if model.config.is_encoder_decoder else ids.masked_fill(mask == 0, -100)
-    return given
+        batch["labels"] = target if model.config.is_encoder_decoder else ids.masked_fill(mask == 0, -100)
+    return batch
 
 
 @torch.no_grad()
-def logits(model, given):
-    return model(**given).logits
+def logits(model, batch):
+    return model(**batch).logits
 
 
-def difference(one, other, given):
+def difference(one, other, batch):
     """Largest difference at real tokens."""
-    if len(one.shape) == 3 and one.shape[1] == given["attention_mask"].shape[1]:
-        real = given["attention_mask"].bool()
+    if len(one.shape) == 3 and one.shape[1] == batch["attention_mask"].shape[1]:
+        real = batch["attention_mask"].bool()
         one, other = one[real], other[real]
     return float((one - other).abs().max())
 
@@ -184,6 +184,6 @@ def other(kind, **settings):
 
 
 @torch.no_grad()
-def output(model, given):
+def output(model, batch):
     """Whatever comes first: logits, or states of the last layer."""
-    return model(**given)[0]
+    return model(**batch)[0]

@@ -25,15 +25,15 @@ REFUSED = {  # what is not there: refused in one sentence
 
 
 @torch.no_grad()
-def outputs(model, given):
+def outputs(model, batch):
     """Of one pass; what a model draws is the same in each."""
     torch.manual_seed(0)
-    return model(**given)[0]
+    return model(**batch)[0]
 
 
-def attached_outputs(model, given):
+def attached_outputs(model, batch):
     headdiv.attach(model)
-    return outputs(model, given)
+    return outputs(model, batch)
 
 
 def model_of(kind):
@@ -49,51 +49,51 @@ def saved_and_loaded(model, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", EVERY)
 def test_an_architecture_does_what_the_table_says(kind, tmp_path):
-    model, given = model_of(kind)
-    plain = outputs(model, given)
+    model, batch = model_of(kind)
+    plain = outputs(model, batch)
     ids = {"input_ids": torch.arange(4, 9)[None]}
-    generates = can_generate(model, given)
+    generates = can_generate(model, batch)
     generated = model.generate(**ids, max_new_tokens=3, do_sample=False) if generates else None
     if kind in REFUSED["attach"]:
         with pytest.raises(HeaddivError):
-            attached_outputs(model, given)
+            attached_outputs(model, batch)
         return
     heads = headdiv.attach(model)
     place = next(iter(heads.counts))
     with heads.record() as records:
-        assert torch.equal(outputs(model, given), plain)
+        assert torch.equal(outputs(model, batch), plain)
     assert {record.spec.name for record in records} == {*heads.counts}
     with heads.without([(place, 1)]):
-        masked = outputs(model, given)
+        masked = outputs(model, batch)
     assert not torch.equal(masked, plain)
     if generates:
         assert torch.equal(model.generate(**ids, max_new_tokens=3, do_sample=False), generated)
     if kind in REFUSED["remove"]:
         with pytest.raises(HeaddivError, match="does not work with fewer heads"):
-            heads.remove([(place, 1)], given)
+            heads.remove([(place, 1)], batch)
     else:
-        heads.remove([(place, 1)], given)
-        torch.testing.assert_close(outputs(model, given), masked, rtol=1e-3, atol=1e-3)
-        removed = outputs(model, given)
-        assert torch.equal(outputs(saved_and_loaded(model, tmp_path / "removed"), given), removed)
-    model, given = model_of(kind)
+        heads.remove([(place, 1)], batch)
+        torch.testing.assert_close(outputs(model, batch), masked, rtol=1e-3, atol=1e-3)
+        removed = outputs(model, batch)
+        assert torch.equal(outputs(saved_and_loaded(model, tmp_path / "removed"), batch), removed)
+    model, batch = model_of(kind)
     if kind in REFUSED["insert"]:
         with pytest.raises(HeaddivError):
             headdiv.insert(model, {"name": "mixing"})
-        assert torch.equal(outputs(model, given), plain)
+        assert torch.equal(outputs(model, batch), plain)
         return
     headdiv.insert(model, {"name": "mixing"})
     with torch.no_grad():
         for module in headdiv.inserted_modules(model).values():
             for parameter in module.parameters():
                 parameter += 0.1
-    inserted = outputs(model, given)
+    inserted = outputs(model, batch)
     assert not torch.equal(inserted, plain)
-    assert torch.equal(outputs(saved_and_loaded(model, tmp_path / "inserted"), given), inserted)
+    assert torch.equal(outputs(saved_and_loaded(model, tmp_path / "inserted"), batch), inserted)
 
 
-def can_generate(model, given):
-    return "input_ids" in given and hasattr(model, "generate") and model.can_generate()
+def can_generate(model, batch):
+    return "input_ids" in batch and hasattr(model, "generate") and model.can_generate()
 
 
 def test_the_table_of_the_page_is_this():

@@ -22,11 +22,11 @@ every_architecture = pytest.mark.parametrize("kind", ARCHITECTURES)
 
 def literal_mask(heads, gone):
     """Set the columns of the output projections that belong to these heads to 0."""
-    for each in heads.modules:
-        K, projection = each.spec.d_head, each.projections.output
+    for module in heads.modules:
+        K, projection = module.spec.d_head, module.projections.output
         weight = projection.weight.data.T if not hasattr(projection, "nf") else projection.weight.data
         for place, head in gone:
-            if place == each.spec.name:
+            if place == module.spec.name:
                 weight[(head - 1) * K : head * K] = 0
 
 
@@ -35,15 +35,15 @@ def literal_mask(heads, gone):
 )
 def test_outputs_are_the_same_to_the_last_bit_and_detaching_leaves_the_model_as_it_was(kind, implementation):
     model = model_of(kind, attn_implementation=implementation)
-    given, names = arguments(model), [name for name, _ in model.named_modules()]
-    plain, state = logits(model, given), copy.deepcopy(model.state_dict())
+    batch, names = arguments(model), [name for name, _ in model.named_modules()]
+    plain, state = logits(model, batch), copy.deepcopy(model.state_dict())
     heads = headdiv.pretrained.attach(model)
-    assert torch.equal(logits(model, given), plain)
+    assert torch.equal(logits(model, batch), plain)
     with heads.record() as records:
-        assert torch.equal(logits(model, given), plain)
+        assert torch.equal(logits(model, batch), plain)
     assert [record.spec.name for record in records] == list(heads.counts)
     with heads.masked({place: torch.ones(count) for place, count in heads.counts.items()}):
-        assert torch.equal(logits(model, given), plain)
+        assert torch.equal(logits(model, batch), plain)
     assert headdiv.pretrained.attach(model).modules == heads.modules  # once is enough
     assert list(model.state_dict()) == list(state)
     heads.detach()
@@ -51,81 +51,83 @@ def test_outputs_are_the_same_to_the_last_bit_and_detaching_leaves_the_model_as_
     assert model.config._attn_implementation == implementation
     assert [name for name, _ in model.named_modules()] == names
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
-    assert torch.equal(logits(model, given), plain)
+    assert torch.equal(logits(model, batch), plain)
 
 
 @every_architecture
 def test_records_are_the_weights_that_the_model_itself_gives_for_real_tokens(kind):
     eager, fused = (model_of(kind, attn_implementation=name) for name in ("eager", "sdpa"))
-    given = arguments(eager)
-    result = eager(**given, output_attentions=True)
-    own = {"encoder": result.get("encoder_attentions"), "cross": result.get("cross_attentions")}
-    own["decoder"] = result.get("decoder_attentions")
-    own = {name: found for name, found in own.items() if found} or {"decoder": result.attentions}
-    heads, real = headdiv.pretrained.attach(fused), given["attention_mask"].bool()
+    batch = arguments(eager)
+    result = eager(**batch, output_attentions=True)
+    by_kind = {"encoder": result.get("encoder_attentions"), "cross": result.get("cross_attentions")}
+    by_kind["decoder"] = result.get("decoder_attentions")
+    by_kind = {name: attentions for name, attentions in by_kind.items() if attentions} or {"decoder": result.attentions}
+    heads, real = headdiv.pretrained.attach(fused), batch["attention_mask"].bool()
     with heads.record() as records, torch.no_grad():
-        fused(**given)
+        fused(**batch)
     for record in records:
-        weights = own.get(record.spec.kind, own.get("decoder"))[record.spec.layer]
+        weights = by_kind.get(record.spec.kind, by_kind.get("decoder"))[record.spec.layer]
         queries = real if weights.shape[2] == real.shape[1] else torch.ones(real.shape[0], weights.shape[2]).bool()
-        took, gave = (x.transpose(1, 2)[queries] for x in (record.weights, weights))
-        assert torch.allclose(took, gave, atol=1e-5)
+        recorded, returned = (x.transpose(1, 2)[queries] for x in (record.weights, weights))
+        assert torch.allclose(recorded, returned, atol=1e-5)
         assert record.outputs.shape == (int(queries.sum()), 4, record.spec.d_head)
         assert record.values.shape[0] == record.layout.keys.tokens
         sentence = record.layout.queries.sentence_of_row() == 1  # outputs are the weighted sum of the values
         values = record.values[record.layout.keys.sentence_of_row() == 1]
-        seen = took[queries.nonzero()[:, 0] == 1][..., : len(values)]
-        assert torch.allclose(torch.einsum("nhs,shk->nhk", seen, values), record.outputs[sentence], atol=1e-5)
+        sentence_weights = recorded[queries.nonzero()[:, 0] == 1][..., : len(values)]
+        assert torch.allclose(
+            torch.einsum("nhs,shk->nhk", sentence_weights, values), record.outputs[sentence], atol=1e-5
+        )
 
 
 @every_architecture
 def test_masking_is_a_literal_mask_and_removal_is_masking_with_fewer_parameters(kind):
     model = model_of(kind)
-    given, heads = arguments(model), headdiv.pretrained.attach(model)
+    batch, heads = arguments(model), headdiv.pretrained.attach(model)
     places = list(heads.counts)
     gone = [(places[0], 2), *((place, head) for place in places[1::2] for head in (1, 2, 4))]
     with heads.without(gone):
-        masked = logits(model, given)
+        masked = logits(model, batch)
     literal = model_of(kind)
     literal_mask(headdiv.pretrained.attach(literal), gone)
-    assert difference(logits(literal, given), masked, given) < 1e-5
-    assert difference(logits(model, given), masked, given) > 1e-3
+    assert difference(logits(literal, batch), masked, batch) < 1e-5
+    assert difference(logits(model, batch), masked, batch) > 1e-3
     parameters = model.num_parameters()
-    heads.remove(gone, given)
-    assert difference(logits(model, given), masked, given) < 1e-5
+    heads.remove(gone, batch)
+    assert difference(logits(model, batch), masked, batch) < 1e-5
     assert model.num_parameters() < parameters
-    assert heads.counts == {place: 4 - sum(place == each for each, _ in gone) for place in places}
+    assert heads.counts == {place: 4 - sum(place == gone_place for gone_place, _ in gone) for place in places}
     with heads.without([(places[0], 2)]):  # the third of the model as it was
-        again = logits(model, given)
+        masked_again = logits(model, batch)
     heads.remove([(places[0], 2)])
-    assert difference(logits(model, given), again, given) < 1e-5
+    assert difference(logits(model, batch), masked_again, batch) < 1e-5
     assert model.config.headdiv["removed"][places[0]] == [2, 3]
     heads.detach()
     assert (attachment_of(model) is None) == (kind != "t5")  # groups are even again
-    assert difference(logits(model, given), again, given) < 1e-5
+    assert difference(logits(model, batch), masked_again, batch) < 1e-5
 
 
 @pytest.mark.parametrize("kind", ["llama", "t5"])
 def test_all_heads_of_a_module_and_generation_after_removal(kind):
     model = model_of(kind)
-    given, heads = arguments(model, lengths=(5, 5)), headdiv.pretrained.attach(model)
+    batch, heads = arguments(model, lengths=(5, 5)), headdiv.pretrained.attach(model)
     gone = [("decoder 2", head) for head in (1, 2, 3, 4)] + [("decoder 1", 1)]
-    ids = {"input_ids": given["input_ids"], "attention_mask": given["attention_mask"]}
+    ids = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
     settings = {"do_sample": False, "max_new_tokens": 6, "min_new_tokens": 6}
     with heads.without(gone):
-        masked, tokens = logits(model, given), model.generate(**ids, **settings)
+        masked, tokens = logits(model, batch), model.generate(**ids, **settings)
     heads.remove(gone)
     assert heads.counts["decoder 2"] == 1
-    assert difference(logits(model, given), masked, given) < 1e-5
+    assert difference(logits(model, batch), masked, batch) < 1e-5
     assert torch.equal(model.generate(**ids, **settings), tokens)  # with cached keys and values
 
 
 def test_weights_of_a_text_of_padding_alone_are_zero_as_its_heads_are():
     model = model_of("bart", attn_implementation="sdpa")
-    given = arguments(model)
-    given["attention_mask"][1] = 0
+    batch = arguments(model)
+    batch["attention_mask"][1] = 0
     with headdiv.pretrained.attach(model).record() as records, torch.no_grad():
-        model(**given)
+        model(**batch)
     for record in (record for record in records if record.spec.kind == "cross"):
         assert not record.outputs[record.layout.queries.sentence_of_row() == 1].any()
         assert record.weights.any(-1)[[0, 2]].all()
@@ -134,9 +136,9 @@ def test_weights_of_a_text_of_padding_alone_are_zero_as_its_heads_are():
 
 def test_records_of_generation_leave_out_the_texts_padding():
     model = model_of("bart")
-    given = {key: value for key, value in arguments(model).items() if key != "decoder_input_ids"}  # 7, 5, 3 tokens
+    batch = {key: value for key, value in arguments(model).items() if key != "decoder_input_ids"}  # 7, 5, 3 tokens
     with headdiv.pretrained.attach(model).record() as records:
-        model.generate(**given, max_new_tokens=3, do_sample=False, num_beams=2)
+        model.generate(**batch, max_new_tokens=3, do_sample=False, num_beams=2)
     encoder = [record for record in records if record.spec.kind == "encoder"]
     assert [len(record.outputs) for record in encoder] == [7 + 5 + 3] * 2  # layers
     cross = [record for record in records if record.spec.kind == "cross"]
@@ -163,10 +165,10 @@ def test_measures_leave_out_padding_and_special_tokens_whichever_side_they_are_o
     heads = headdiv.pretrained.attach(model)
     sides = []
     for left in (False, True):
-        given = arguments(model, left=left)
-        given["input_ids"] = given["input_ids"].fliplr() if left else given["input_ids"]
-        given["position_ids"] = (given["attention_mask"].cumsum(1) - 1).clamp(min=0)
-        sides.append(heads.to_frame([given], special=[0]))
+        batch = arguments(model, left=left)
+        batch["input_ids"] = batch["input_ids"].fliplr() if left else batch["input_ids"]
+        batch["position_ids"] = (batch["attention_mask"].cumsum(1) - 1).clamp(min=0)
+        sides.append(heads.to_frame([batch], special=[0]))
     assert list(sides[0].index) == [(f"decoder {layer}", head) for layer in (1, 2) for head in (1, 2, 3, 4)]
     assert not sides[0].isna().any().any()
     ids = arguments(model)["input_ids"]
@@ -186,14 +188,14 @@ def test_batches_may_be_arguments_in_order():
 def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_given(kind):
     model = model_of(kind)
     heads = headdiv.pretrained.attach(model)
-    given = arguments(model, labels=True)
-    read = model.prepare_decoder_input_ids_from_labels(labels=given["labels"])
-    special = [int(read[0, 0]), int(read[0, 1]), int(given["input_ids"][0, 0])]
-    written = {**given, "decoder_input_ids": read}
-    pd.testing.assert_frame_equal(heads.to_frame([given], special), heads.to_frame([written], special))
-    one, *_, last = heads.measures([given], special)
-    assert last[1].queries == int((~torch.isin(read, torch.tensor(special))).sum())
-    assert one[1].queries < int(given["attention_mask"].sum())
+    batch = arguments(model, labels=True)
+    read = model.prepare_decoder_input_ids_from_labels(labels=batch["labels"])
+    special = [int(read[0, 0]), int(read[0, 1]), int(batch["input_ids"][0, 0])]
+    written = {**batch, "decoder_input_ids": read}
+    pd.testing.assert_frame_equal(heads.to_frame([batch], special), heads.to_frame([written], special))
+    encoder, *_, cross = heads.measures([batch], special)
+    assert cross[1].queries == int((~torch.isin(read, torch.tensor(special))).sum())
+    assert encoder[1].queries < int(batch["attention_mask"].sum())
 
 
 def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
@@ -207,13 +209,13 @@ def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
 
 
 def test_a_model_that_does_not_run_with_fewer_heads_is_refused_and_stays_as_it_was():
-    model, given = other("olmo2")
+    model, batch = other("olmo2")
     heads = headdiv.pretrained.attach(model)
-    before, plain = copy.deepcopy(model.state_dict()), output(model, given)
+    before, plain = copy.deepcopy(model.state_dict()), output(model, batch)
     with pytest.raises(DataError, match=r"^Olmo2ForCausalLM: its code does not work with fewer heads"):
-        heads.remove([(place, 1) for place in heads.counts], given)
+        heads.remove([(place, 1) for place in heads.counts], batch)
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
-    assert torch.equal(output(model, given), plain)
+    assert torch.equal(output(model, batch), plain)
     assert set(heads.counts.values()) == {4}
     assert not hasattr(model.config, "headdiv")
 
@@ -224,32 +226,32 @@ def test_one_head_has_no_pairs_and_no_batch_no_measures():
     table = heads.to_frame([arguments(heads.model)])
     assert table.loc["encoder 1", ["cosine", "l2", "cka", "js"]].isna().all(axis=None)
     assert not table.loc["encoder 2"].isna().any(axis=None)
-    for nothing in (heads.to_frame, heads.importance):
+    for measure in (heads.to_frame, heads.importance):
         with pytest.raises(DataError, match="batches: found none"):
-            nothing([])
+            measure([])
 
 
 def test_heads_of_a_detached_model_are_those_that_were_attached_anew():
     model = model_of("bert")
-    heads, given, gone = headdiv.pretrained.attach(model), arguments(model), [("encoder 1", 2)]
+    heads, batch, gone = headdiv.pretrained.attach(model), arguments(model), [("encoder 1", 2)]
     heads.detach()
     with pytest.raises(DataError, match=r"BertForMaskedLM: is detached; expected headdiv.pretrained.attach"):
-        heads.importance([given])
-    again = headdiv.pretrained.attach(model)
+        heads.importance([batch])
+    attached_again = headdiv.pretrained.attach(model)
     with heads.without(gone):
-        masked = logits(model, given)
-    with again.without(gone):
-        assert difference(logits(model, given), masked, given) == 0
+        masked = logits(model, batch)
+    with attached_again.without(gone):
+        assert difference(logits(model, batch), masked, batch) == 0
 
 
 def test_labels_of_whole_texts_say_nothing_of_padding():
     """One label for each text: transformers reads the decoder's input from the encoder's."""
     plain = model_of("bart")
     model = transformers.BartForSequenceClassification(copy.deepcopy(plain.config)).eval()
-    given = {"input_ids": torch.tensor([[5, 6, 2], [7, 8, 2]]), "labels": torch.tensor([0, 1])}
-    expected = logits(model, given)
+    batch = {"input_ids": torch.tensor([[5, 6, 2], [7, 8, 2]]), "labels": torch.tensor([0, 1])}
+    expected = logits(model, batch)
     headdiv.pretrained.attach(model)
-    assert torch.equal(logits(model, given), expected)
+    assert torch.equal(logits(model, batch), expected)
 
 
 def flash():
@@ -278,10 +280,10 @@ REFUSED = {  # models that are not attached, and key words of the error
 }
 
 
-@pytest.mark.parametrize("made", REFUSED)
-def test_what_cannot_be_attached_is_refused(made):
-    with pytest.raises(DataError, match=REFUSED[made]):
-        headdiv.pretrained.attach(made())
+@pytest.mark.parametrize("make", REFUSED)
+def test_what_cannot_be_attached_is_refused(make):
+    with pytest.raises(DataError, match=REFUSED[make]):
+        headdiv.pretrained.attach(make())
 
 
 def test_what_cannot_be_removed_is_refused(monkeypatch):
@@ -337,9 +339,9 @@ for count in (500, 3000):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_text():
-    found = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, check=True).stdout
-    few, many = map(int, found.split())
-    assert many - few < 4 * 1024, found
+    output_text = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, check=True).stdout
+    few, many = map(int, output_text.split())
+    assert many - few < 4 * 1024, output_text
 
 
 def test_a_label_that_is_ignored_within_a_text_is_no_padding():

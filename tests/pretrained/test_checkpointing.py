@@ -32,9 +32,9 @@ def gradients(kind, options, checkpointed):
         added = method.aux_loss(model, records, 0.5, 12)
         total = total if added is None else total + added
     total.backward()
-    found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     method.before_optimizer_step(model, 0.5)
-    return found, model.state_dict()
+    return gradients, model.state_dict()
 
 
 CASES = [*(("bert", options) for options in METHODS), *(("t5", options) for options in METHODS[2:4])]
@@ -42,8 +42,8 @@ CASES = [*(("bert", options) for options in METHODS), *(("t5", options) for opti
 
 @pytest.mark.parametrize(("kind", "options"), CASES, ids=str)
 def test_gradients_and_counts_are_those_without_it(kind, options):
-    expected, found = (gradients(kind, options, checkpointed) for checkpointed in (False, True))
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    expected, results = (gradients(kind, options, checkpointed) for checkpointed in (False, True))
+    torch.testing.assert_close(results, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_records_are_the_same_and_have_a_gradient():
@@ -64,18 +64,18 @@ def test_records_are_the_same_and_have_a_gradient():
 
 def test_it_may_be_switched_on_and_off_and_is_transformers_own_again_when_detached():
     model = model_of("bert").train()
-    heads, given = headdiv.attach(model), arguments(model)
+    heads, batch = headdiv.attach(model), arguments(model)
     layer = model.bert.encoder.layer[0]
     model.gradient_checkpointing_enable()
-    own = layer._gradient_checkpointing_func
-    model(**given)
-    assert layer._gradient_checkpointing_func is not own
+    original = layer._gradient_checkpointing_func
+    model(**batch)
+    assert layer._gradient_checkpointing_func is not original
     model.gradient_checkpointing_disable()
     model.gradient_checkpointing_enable()
-    model(**given)
+    model(**batch)
     heads.detach()
-    assert layer._gradient_checkpointing_func is not own
-    assert type(layer._gradient_checkpointing_func) is type(own)
+    assert layer._gradient_checkpointing_func is not original
+    assert type(layer._gradient_checkpointing_func) is type(original)
 
 
 def test_checkpointing_by_hand_is_refused_where_too_little_would_be_seen():

@@ -29,15 +29,15 @@ def test_a_finite_bias_in_a_mask_is_no_padding(implementation):
 @every_architecture
 def test_another_implementation_set_later_is_recorded_and_masked_too(kind):
     model = model_of(kind)
-    given, heads = arguments(model), headdiv.pretrained.attach(model)
-    plain = logits(model, given)
+    batch, heads = arguments(model), headdiv.pretrained.attach(model)
+    plain = logits(model, batch)
     model.set_attn_implementation("eager")
     assert any(
-        abs(each.change) > 1e-4 for each in heads.leave_one_out(lambda: float(logits(model, given).square().mean()))
+        abs(change.change) > 1e-4 for change in heads.leave_one_out(lambda: float(logits(model, batch).square().mean()))
     )
     model.set_attn_implementation("sdpa")
     with heads.without([(next(iter(heads.counts)), 2)]), heads.record() as records:
-        assert difference(logits(model, given), plain, given) > 1e-3
+        assert difference(logits(model, batch), plain, batch) > 1e-3
     assert len(records) == len(heads.counts)
     model.set_attn_implementation("eager")
     heads.detach()
@@ -46,11 +46,11 @@ def test_another_implementation_set_later_is_recorded_and_masked_too(kind):
 
 def test_an_attention_that_is_bypassed_or_is_not_all_that_there_is_says_so():
     for kind, problem in (("diffllama", "runs more than once"), ("qwen3_next", "reads something else")):
-        model, given = other(kind)
+        model, batch = other(kind)
         headdiv.pretrained.attach(model)
         for _ in range(2):
             with pytest.raises(DataError, match=rf"^decoder 1 \(.*Attention\): its .* {problem}"):
-                output(model, given)
+                output(model, batch)
     model = model_of("bert")
     headdiv.pretrained.attach(model)
     module = model.bert.encoder.layer[1].attention.self
@@ -74,17 +74,17 @@ def counts(records):
 
 def test_padding_is_seen_in_inner_models_and_in_masks_of_four_dimensions():
     model = model_of("bert")
-    given, heads = arguments(model), headdiv.pretrained.attach(model)
-    real = given["attention_mask"].bool()
+    batch, heads = arguments(model), headdiv.pretrained.attach(model)
+    real = batch["attention_mask"].bool()
     square = real[:, None, None, :] & real[:, None, :, None]
     added = torch.zeros(square.shape).masked_fill(~square, torch.finfo(torch.float32).min)
     with heads.record() as records, torch.no_grad():
-        for mask in (given["attention_mask"], square, added):
-            model.bert(input_ids=given["input_ids"], attention_mask=mask)
+        for mask in (batch["attention_mask"], square, added):
+            model.bert(input_ids=batch["input_ids"], attention_mask=mask)
     assert counts(records) == [(15, 15)] * 3
     bart = model_of("bart")
     with headdiv.pretrained.attach(bart).record() as records:
-        bart.model.encoder(**given)
+        bart.model.encoder(**batch)
     assert counts(records) == [(15, 15)]
 
 
@@ -93,10 +93,10 @@ def test_padding_is_seen_in_inner_models_and_in_masks_of_four_dimensions():
 )
 def test_padding_is_seen_in_caches(window, cache, left):
     model = model_of("mistral", sliding_window=window)
-    given = arguments(model, left=left)
+    batch = arguments(model, left=left)
     with headdiv.pretrained.attach(model).record() as records:
-        model.generate(**given, max_new_tokens=3, min_new_tokens=3, do_sample=False, cache_implementation=cache)
-    mask, expected = given["attention_mask"], [(15, 15)]
+        model.generate(**batch, max_new_tokens=3, min_new_tokens=3, do_sample=False, cache_implementation=cache)
+    mask, expected = batch["attention_mask"], [(15, 15)]
     for _ in range(2):  # the keys that the newest token sees
         mask = torch.nn.functional.pad(mask, (0, 1), value=1)
         expected.append((3, int(mask[:, -(window or 99) :].sum())))
@@ -105,28 +105,28 @@ def test_padding_is_seen_in_caches(window, cache, left):
 
 @pytest.mark.parametrize("kind", ["wav2vec2", "clip", "whisper"])
 def test_a_mask_of_the_input_says_nothing_of_stacks_of_another_length(kind):
-    model, given = other(kind)
+    model, batch = other(kind)
     heads = headdiv.pretrained.attach(model)
     with heads.record() as records:
-        output(model, given)
-    own = {record.spec.name: (record.layout.queries.tokens, record.layout.keys.tokens) for record in records}
+        output(model, batch)
+    counts = {record.spec.name: (record.layout.queries.tokens, record.layout.keys.tokens) for record in records}
     expected = {
         "wav2vec2": {"encoder 1": (35 + 23, 35 + 23)},
         "clip": {"encoder 1": (10, 10), "encoder 3": (10, 10)},
         "whisper": {"encoder 1": (20, 20), "decoder 1": (10, 10), "cross 1": (10, 20)},
     }[kind]
-    assert expected.items() <= own.items()
-    table = heads.to_frame([given], special=[int(given["input_ids"][0, 0])] if kind == "clip" else [])
+    assert expected.items() <= counts.items()
+    table = heads.to_frame([batch], special=[int(batch["input_ids"][0, 0])] if kind == "clip" else [])
     assert not table.isna().any(axis=None)
     assert (table["l2"] > 0).all()
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "gpt_oss"])
 def test_weights_under_attention_dropout_are_the_models_own(kind):
-    found = []
+    weights = []
     for dropout in (0.0, 0.5):
-        model, given = other(kind, attention_dropout=dropout, attn_implementation="eager")
+        model, batch = other(kind, attention_dropout=dropout, attn_implementation="eager")
         with headdiv.pretrained.attach(model).record() as records:
-            output(model.train(), given)
-        found.append(records[0].weights)
-    assert torch.equal(*found)
+            output(model.train(), batch)
+        weights.append(records[0].weights)
+    assert torch.equal(*weights)

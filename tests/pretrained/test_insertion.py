@@ -25,15 +25,15 @@ KWTA = {"name": "homeostasis", "attention": "kwta", "s_att": 0.5, "kinds": ["enc
 )
 def test_a_method_between_heads_and_output_projection_trains_is_saved_and_loads_back(kind, options, tmp_path):
     model = model_of(kind)
-    given, plain = arguments(model, labels=True), logits(model, arguments(model))
+    batch, plain = arguments(model, labels=True), logits(model, arguments(model))
     method = headdiv.insert(model, options)
     if options is MIXING:  # starts as the model was
-        assert difference(logits(model, arguments(model)), plain, given) < 1e-4
+        assert difference(logits(model, arguments(model)), plain, batch) < 1e-4
     else:
-        assert difference(logits(model, arguments(model)), plain, given) > 1e-3
+        assert difference(logits(model, arguments(model)), plain, batch) > 1e-3
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     model.train()
-    loss = model(**given).loss
+    loss = model(**batch).loss
     added = method.aux_loss(model, [], 0.5, 12)
     (loss if added is None else loss + added).backward()
     method.after_backward(model, 0.5)
@@ -41,10 +41,10 @@ def test_a_method_between_heads_and_output_projection_trains_is_saved_and_loads_
     moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
     assert {name for name in before if name.endswith((".w", "alphas", "stage.weight"))} <= moved
     model.eval().save_pretrained(tmp_path)
-    again = headdiv.pretrained.load(tmp_path)
-    assert torch.equal(logits(again, given), logits(model, given))
-    assert again.config.headdiv["method"]["name"] == options["name"]
-    assert [each.spec for each in attention_modules(again)] == [each.spec for each in attention_modules(model)]
+    loaded = headdiv.pretrained.load(tmp_path)
+    assert torch.equal(logits(loaded, batch), logits(model, batch))
+    assert loaded.config.headdiv["method"]["name"] == options["name"]
+    assert [module.spec for module in attention_modules(loaded)] == [module.spec for module in attention_modules(model)]
 
 
 def test_padding_reaches_no_inserted_module():
@@ -56,11 +56,11 @@ def test_padding_reaches_no_inserted_module():
             module.p = 0.0
     statistics = []
     for extra in (0, 4):  # columns of padding
-        given = {name: nn.functional.pad(x, (0, extra)) for name, x in arguments(model).items()}
+        batch = {name: nn.functional.pad(x, (0, extra)) for name, x in arguments(model).items()}
         for layer in pca_layers(model).values():
             layer.norm.reset_running_stats()
             layer.inputs.moments = None
-        model(**given)
+        model(**batch)
         statistics.append(
             [x for layer in pca_layers(model).values() for x in (layer.norm.running_mean, layer.inputs.moments[2])]
         )
@@ -92,7 +92,7 @@ def test_torchs_own_transformer_takes_a_method_and_its_weights(options):
     model.eval()
     plain = model(source, target)
     method = headdiv.insert(model, options)
-    assert [each.spec.name for each in attention_modules(model)] == ["encoder 1", "decoder 1", "cross 1"]
+    assert [module.spec.name for module in attention_modules(model)] == ["encoder 1", "decoder 1", "cross 1"]
     assert torch.allclose(model(source, target), plain, atol=1e-5) == (options is MIXING)
     model.train()(source, target).sum().backward()
     method.after_backward(model, 0.5)
@@ -113,21 +113,21 @@ def test_heads_of_torchs_own_attention_are_looked_at_as_ordinary_ones():
 
 def test_dropped_heads_are_dropped_for_whole_sentences_and_only_in_training():
     model = model_of("bert")
-    plain, given = logits(model, arguments(model)), arguments(model, labels=True)
+    plain, batch = logits(model, arguments(model)), arguments(model, labels=True)
     method = headdiv.insert(model, {"name": "combined", "methods": [{"name": "drop-head", "start": 0.7}, APART]})
-    assert difference(logits(model, arguments(model)), plain, given) < 1e-5
+    assert difference(logits(model, arguments(model)), plain, batch) < 1e-5
     inputs = []
     stage = attachment_of(model).heads[0].projections.output
     stage.stage.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
     stage.train()
     with headdiv.record_heads(model) as records:
-        model(**given).loss.backward()
+        model(**batch).loss.backward()
     factors = (inputs[0].view(-1, 4, 8) / records[0].outputs).mean(-1)  # (T, H)
     sentences = records[0].layout.queries.sentence_of_row()
     for sentence in range(3):
-        own = factors[sentences == sentence]
-        assert torch.allclose(own, own[:1].expand_as(own), atol=1e-3)
-        assert torch.allclose(own[0].sum(), torch.tensor(4.0), atol=1e-2)
+        sentence_factors = factors[sentences == sentence]
+        assert torch.allclose(sentence_factors, sentence_factors[:1].expand_as(sentence_factors), atol=1e-3)
+        assert torch.allclose(sentence_factors[0].sum(), torch.tensor(4.0), atol=1e-2)
     assert (factors < 1e-3).any()
     method.after_backward(model, 0.1)
     assert float(stage.own.rate) == 0
@@ -145,39 +145,39 @@ def test_methods_train_in_a_bfloat16_model(options):
         with headdiv.record_heads(model) as records:
             loss = model(**arguments(model, labels=True)).loss
         added = method.aux_loss(model, records, 0.5, 12)
-        losses.append([each.item() for each in (loss, added) if each is not None])
+        losses.append([x.item() for x in (loss, added) if x is not None])
         before = {name: p.detach().clone() for name, p in model.named_parameters()}
         (loss if added is None else loss + added).backward()
         method.after_backward(model, 0.5)
     assert losses[1] == pytest.approx(losses[0], rel=0.1, abs=1e-3)
     assert all(p.isfinite().all() and (p.grad is None or p.grad.isfinite().all()) for p in model.parameters())
-    own = {name: p for name, p in model.named_parameters() if name.endswith((".w", "alphas"))}
-    assert all(p.grad is not None or not torch.equal(p, before[name]) for name, p in own.items())
+    own_parameters = {name: p for name, p in model.named_parameters() if name.endswith((".w", "alphas"))}
+    assert all(p.grad is not None or not torch.equal(p, before[name]) for name, p in own_parameters.items())
 
 
 def test_labels_that_are_ignored_within_a_text_are_no_padding():
     model = model_of("bart")
     headdiv.insert(model, MIXING)
-    given = arguments(model, labels=True)
-    plain = logits(model, given)
-    given["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(given["labels"])
-    given["labels"] = given["labels"].clone()
-    given["labels"][:, :3] = -100
-    assert torch.equal(logits(model, given), plain)
+    batch = arguments(model, labels=True)
+    plain = logits(model, batch)
+    batch["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(batch["labels"])
+    batch["labels"] = batch["labels"].clone()
+    batch["labels"][:, :3] = -100
+    assert torch.equal(logits(model, batch), plain)
     ends = torch.tensor([[5, -100, 6, 7, -100, -100]]).repeat(3, 1)
     with headdiv.record_heads(model) as records:
-        model(input_ids=given["input_ids"], labels=ends)
+        model(input_ids=batch["input_ids"], labels=ends)
     assert {record.layout.queries.tokens for record in records if record.spec.kind != "encoder"} == {3 * 4}
 
 
 def test_other_widths_stay_as_they_are():
     model = nn.ModuleList([nn.MultiheadAttention(8, 2, kdim=5, vdim=3)])
-    parameters = {id(each) for each in model.parameters()}
-    given = torch.randn(3, 2, 8), torch.randn(4, 2, 5), torch.randn(4, 2, 3)
-    expected = model[0](*given)
+    parameters = {id(p) for p in model.parameters()}
+    batch = torch.randn(3, 2, 8), torch.randn(4, 2, 5), torch.randn(4, 2, 3)
+    expected = model[0](*batch)
     headdiv.insert(model, MIXING)
-    torch.testing.assert_close(model.eval()[0](*given), expected)
-    assert {id(each) for each in model[0].attention.in_projection.parameters()} < parameters
+    torch.testing.assert_close(model.eval()[0](*batch), expected)
+    assert {id(p) for p in model[0].attention.in_projection.parameters()} < parameters
 
 
 APART = {"name": "disagreement", "term": "output"}
@@ -275,36 +275,36 @@ def test_transformers_training_with_a_method_resumes_to_the_same_model(method, t
     assert state.keys() == other.keys()
     assert all(torch.allclose(state[name].float(), other[name].float(), atol=1e-6) for name in state)
     loaded = headdiv.pretrained.load(tmp_path / "a" / "checkpoint-4")
-    given = arguments(loaded)
-    assert torch.equal(logits(loaded, given), logits(whole.model.eval(), given))
+    batch = arguments(loaded)
+    assert torch.equal(logits(loaded, batch), logits(whole.model.eval(), batch))
 
 
 def test_each_step_of_transformers_training_has_the_methods_own_update(tmp_path):
-    trainer, found = trainer_of(tmp_path, DEACON), []
-    own = trainer.head_method.after_backward
+    trainer, progresses = trainer_of(tmp_path, DEACON), []
+    update = trainer.head_method.after_backward
 
     def noted(model, progress):
         layers = pca_layers(model).values()
         before = [layer.w.clone() for layer in layers]
-        own(model, progress)
-        found.append(progress)
+        update(model, progress)
+        progresses.append(progress)
         moved = [float((layer.w - w).detach().norm()) for layer, w in zip(layers, before, strict=True)]
         assert moved == pytest.approx([0.2] * len(moved))  # δP
         assert all(layer.w.grad is None for layer in layers)  # nothing for the optimiser
 
     trainer.head_method.after_backward = noted
     trainer.train()
-    assert found == [0.0, 0.25, 0.5, 0.75]
+    assert progresses == [0.0, 0.25, 0.5, 0.75]
 
 
 def test_frozen_parameters_and_evaluation_are_left_alone_in_transformers_training(tmp_path):
     trainer, rests = trainer_of(tmp_path, {**MIXING, "start": 0.5}), []
-    own = trainer.head_method.after_backward
+    update = trainer.head_method.after_backward
 
     def noted(model, progress):
         alphas = [p for name, p in model.named_parameters() if name.endswith("alphas")]
         rests.append(all(torch.equal(A, torch.eye(len(A))) for A in alphas))
-        own(model, progress)
+        update(model, progress)
 
     trainer.head_method.after_backward = noted
     trainer.train()
@@ -318,14 +318,14 @@ def test_frozen_parameters_and_evaluation_are_left_alone_in_transformers_trainin
 
 def test_a_second_training_takes_its_own_method_unless_another_stands_in_the_model(tmp_path):
     trainer = trainer_of(tmp_path, {"name": "baseline"})
-    again = {"args": trainer.args, "train_dataset": trainer.train_dataset}
-    other = headdiv.pretrained.Trainer(model=trainer.model, method={"name": "dpp", "term": "output"}, **again)
+    settings = {"args": trainer.args, "train_dataset": trainer.train_dataset}
+    other = headdiv.pretrained.Trainer(model=trainer.model, method={"name": "dpp", "term": "output"}, **settings)
     assert type(other.head_method).__name__ == "Dpp"
     for _ in range(2):
-        found = headdiv.pretrained.Trainer(model=trainer.model, method=DEACON, **again)
-        assert found.head_method.options.m == 3
+        second = headdiv.pretrained.Trainer(model=trainer.model, method=DEACON, **settings)
+        assert second.head_method.options.m == 3
     with pytest.raises(DataError, match="has a method already"):
-        headdiv.pretrained.Trainer(model=trainer.model, method={**DEACON, "m": 2}, **again)
+        headdiv.pretrained.Trainer(model=trainer.model, method={**DEACON, "m": 2}, **settings)
 
 
 class Shrinking(Method):
@@ -342,8 +342,8 @@ def test_a_model_trained_with_an_own_loss_that_is_not_registered_loads_as_it_is(
     model = model_of("bert")
     headdiv.insert(model, Shrinking(Shrinking.Options()))
     model.save_pretrained(tmp_path)
-    given = arguments(model)
-    assert torch.equal(logits(headdiv.pretrained.load(tmp_path), given), logits(model.eval(), given))
+    batch = arguments(model)
+    assert torch.equal(logits(headdiv.pretrained.load(tmp_path), batch), logits(model.eval(), batch))
 
 
 @pytest.mark.parametrize(
@@ -369,19 +369,19 @@ def test_the_added_loss_is_that_of_the_whole_step_whatever_the_accumulation(tmp_
 def test_padding_of_a_decoder_whose_input_was_made_of_labels_reaches_no_inserted_module(tmp_path):
     """As `DataCollatorForSeq2Seq` makes it: no mask of the decoder, which the labels stand for."""
     trainer = trainer_of(tmp_path, KWTA, "bart", max_steps=1, label_smoothing_factor=0.1)
-    given = arguments(trainer.model, labels=True)
-    given["labels"][1, 2:] = -100
-    given["decoder_input_ids"] = trainer.model.prepare_decoder_input_ids_from_labels(given["labels"])
+    batch = arguments(trainer.model, labels=True)
+    batch["labels"][1, 2:] = -100
+    batch["decoder_input_ids"] = trainer.model.prepare_decoder_input_ids_from_labels(batch["labels"])
     with headdiv.record_heads(trainer.model) as records:
-        trainer.compute_loss(trainer.model.train(), given)
-    assert {one.layout.queries.tokens for one in records if one.spec.kind != "encoder"} == {3 * 6 - 4}
+        trainer.compute_loss(trainer.model.train(), batch)
+    assert {record.layout.queries.tokens for record in records if record.spec.kind != "encoder"} == {3 * 6 - 4}
 
 
 def test_a_model_that_is_made_anew_has_the_method(tmp_path):
     """`model_init`, which transformers calls again when training begins."""
-    made = trainer_of(tmp_path, "baseline", max_steps=2)
-    again = {"args": made.args, "train_dataset": made.train_dataset, "method": KWTA}
-    trainer = headdiv.pretrained.Trainer(model_init=lambda: model_of("gpt2"), **again)
+    original = trainer_of(tmp_path, "baseline", max_steps=2)
+    settings = {"args": original.args, "train_dataset": original.train_dataset, "method": KWTA}
+    trainer = headdiv.pretrained.Trainer(model_init=lambda: model_of("gpt2"), **settings)
     first = trainer.model
     trainer.train()
     assert trainer.model is not first

@@ -30,5 +30,7 @@ def test_the_executed_copy_is_of_the_real_encoder_on_all_images():
 def outputs(notebook: Path) -> str:
     """What the notebook's cells print and show, as text."""
     cells = read_json(notebook)["cells"]
-    shown = [output for cell in cells for output in cell.get("outputs", ())]
-    return "\n".join("".join(each.get("text", each.get("data", {}).get("text/plain", ""))) for each in shown)
+    cell_outputs = [output for cell in cells for output in cell.get("outputs", ())]
+    return "\n".join(
+        "".join(output.get("text", output.get("data", {}).get("text/plain", ""))) for output in cell_outputs
+    )

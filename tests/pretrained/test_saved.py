@@ -19,8 +19,8 @@ def test_a_model_with_fewer_heads_and_a_method_loads_back(kind, tmp_path):
     headdiv.pretrained.attach(model).remove([("decoder 1", 1), ("decoder 2", 2), ("decoder 2", 3), ("decoder 2", 4)])
     headdiv.insert(model, {**DEACON, "m": 1})
     model.save_pretrained(tmp_path)
-    again, given = headdiv.pretrained.load(tmp_path), arguments(model)
-    assert torch.equal(logits(again, given), logits(model, given))
+    loaded, batch = headdiv.pretrained.load(tmp_path), arguments(model)
+    assert torch.equal(logits(loaded, batch), logits(model, batch))
     config = json.loads((tmp_path / "config.json").read_text())
     config["headdiv"]["removed"] = {}
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -36,36 +36,36 @@ def test_heads_that_were_removed_before_the_model_was_detached_are_remembered(tm
         heads.detach()
     assert model.config.headdiv["removed"] == {"encoder 1": [2, 3], "encoder 2": [1]}
     model.save_pretrained(tmp_path)
-    again, given = headdiv.pretrained.load(tmp_path), arguments(model)
-    assert torch.equal(logits(again, given), logits(model, given))
+    loaded, batch = headdiv.pretrained.load(tmp_path), arguments(model)
+    assert torch.equal(logits(loaded, batch), logits(model, batch))
 
 
 def test_a_model_in_half_precision_with_a_method_loads_back(tmp_path):
     model = model_of("gpt2").bfloat16()
     headdiv.insert(model, DEACON)
     model.save_pretrained(tmp_path)
-    again, given = headdiv.pretrained.load(tmp_path), arguments(model)
-    assert {x.dtype for x in again.parameters()} == {torch.bfloat16}
-    assert torch.equal(logits(again, given), logits(model.eval(), given))
+    loaded, batch = headdiv.pretrained.load(tmp_path), arguments(model)
+    assert {x.dtype for x in loaded.parameters()} == {torch.bfloat16}
+    assert torch.equal(logits(loaded, batch), logits(model.eval(), batch))
 
 
 def test_parts_that_were_changed_alone_load_back_with_the_whole_model(tmp_path):
     """In turns with the whole model, whose modules have other names: its text and its image stack are both encoders."""
-    model, given = other("clip")
+    model, batch = other("clip")
     for part, gone in (
         (model.vision_model, [("encoder 1", 2)]),
         (model, [("encoder 1", 1), ("encoder 3", 1), ("encoder 4", 4)]),
         (model.vision_model, [("encoder 1", 1), ("encoder 2", 1)]),
     ):
         heads = headdiv.pretrained.attach(part)
-        heads.remove(gone, given if part is model else {"pixel_values": given["pixel_values"]})
+        heads.remove(gone, batch if part is model else {"pixel_values": batch["pixel_values"]})
         heads.detach()
     headdiv.insert(model.text_model, {**DEACON, "m": 1})
     model.eval().save_pretrained(tmp_path / "whole")
-    again = headdiv.pretrained.load(tmp_path / "whole")
-    assert torch.equal(output(again, given), output(model, given))
-    again.vision_model.save_pretrained(tmp_path / "part")
-    part, pixels = headdiv.pretrained.load(tmp_path / "part"), {"pixel_values": given["pixel_values"]}
+    loaded = headdiv.pretrained.load(tmp_path / "whole")
+    assert torch.equal(output(loaded, batch), output(model, batch))
+    loaded.vision_model.save_pretrained(tmp_path / "part")
+    part, pixels = headdiv.pretrained.load(tmp_path / "part"), {"pixel_values": batch["pixel_values"]}
     assert torch.equal(output(part, pixels), output(model.vision_model, pixels))
 
 

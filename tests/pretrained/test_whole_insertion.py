@@ -51,15 +51,15 @@ def test_padding_of_targets_is_no_query_of_torchs_cross_attention(memory_too, ad
     """Not in DEACON's statistics, and not in records; also in a copy of the layer, and in peft's of the attention."""
     source, target, lengths = torch.randn(3, 5, 16), torch.randn(3, 4, 16), torch.tensor([4, 0, 2])
     memory_padding = torch.arange(5).expand(3, 5) >= torch.tensor([[5], [0], [3]]) if memory_too else None
-    found = []
+    results = []
     for extra in (0, 6):  # columns of padding
         torch.manual_seed(0)
         model = nn.TransformerDecoder(nn.TransformerDecoderLayer(16, 4, 32, dropout=0.0, batch_first=True), 1)
         headdiv.insert(model, DEACON)
         model = copy.deepcopy(model).train()
         if adapted:
-            peft, own = pytest.importorskip("peft"), [*headdiv.inserted_modules(model)]
-            model = peft.get_peft_model(model, peft.LoraConfig(target_modules=["linear1"], modules_to_save=own))
+            peft, inserted = pytest.importorskip("peft"), [*headdiv.inserted_modules(model)]
+            model = peft.get_peft_model(model, peft.LoraConfig(target_modules=["linear1"], modules_to_save=inserted))
         model(target, source)  # of which no padding is known afterwards
         layers = list(pca_layers(model).values())
         for layer in layers:
@@ -72,9 +72,11 @@ def test_padding_of_targets_is_no_query_of_torchs_cross_attention(memory_too, ad
         assert records[1].layout.queries.lengths.tolist() == lengths.tolist()
         output[~padding].sum().backward()
         gradients = [p.grad for p in model.parameters() if p.requires_grad]
-        found.append([output[~padding], records[1].outputs, *(layer.inputs.moments[2] for layer in layers), *gradients])
-        assert all(x.isfinite().all() for x in found[-1])
-    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-4)
+        results.append(
+            [output[~padding], records[1].outputs, *(layer.inputs.moments[2] for layer in layers), *gradients]
+        )
+        assert all(x.isfinite().all() for x in results[-1])
+    torch.testing.assert_close(*results, atol=1e-5, rtol=1e-4)
 
 
 @every_method_or_kind("gpt2", "llama", "torch")
@@ -82,8 +84,8 @@ def test_what_was_frozen_stays_frozen(options, kind):
     model = of_torch() if kind == "torch" else model_of(kind)
     model.requires_grad_(False)
     headdiv.insert(model, options)
-    found = {name.rpartition(".")[2] for name, p in model.named_parameters() if p.requires_grad}
-    assert found <= {"w", "b", "alphas", "beta", "gate", "weight", "bias"}  # weight, bias: of a normalisation
+    trainable = {name.rpartition(".")[2] for name, p in model.named_parameters() if p.requires_grad}
+    assert trainable <= {"w", "b", "alphas", "beta", "gate", "weight", "bias"}  # weight, bias: of a normalisation
     projections = [p for p in model.parameters() if p.requires_grad and p.dim() == 2 and p.shape[0] == 32]
     assert not projections
     assert not any(p.requires_grad for name, p in model.named_parameters() if "in_projection" in name)
@@ -109,16 +111,16 @@ def test_what_cannot_be_replaced_as_a_whole_is_refused():
 
     with pytest.raises(DataError, match=r"^1: a .*Own of .*; expected torch.nn.MultiheadAttention itself"):
         headdiv.insert(nn.Sequential(nn.Linear(2, 2), Own(16, 4)), MIXING)
-    model, given = other("siglip")
-    del given["attention_mask"]  # the model reads the last token, padding or not
-    before, plain = state_of(model), output(model, given)
+    model, batch = other("siglip")
+    del batch["attention_mask"]  # the model reads the last token, padding or not
+    before, plain = state_of(model), output(model, batch)
     with pytest.raises(
         DataError, match=r"SiglipModel: has torch.nn.MultiheadAttention \(vision_model.head.attention\) beside"
     ):
         headdiv.insert(model, MIXING)
     assert same(state_of(model), before)
     headdiv.insert(model.text_model, MIXING)
-    assert torch.allclose(output(model, given), plain, atol=1e-4)
+    assert torch.allclose(output(model, batch), plain, atol=1e-4)
     assert len(attention_modules(model)) == 2
 
 
@@ -186,7 +188,7 @@ def test_adapters_that_are_made_afterwards_train_and_save_the_method(options, tm
             assert all(w.requires_grad for w in method.own_parameters(adapted))
             method.after_backward(adapted, 0.5)
             torch.optim.SGD([p for p in adapted.parameters() if p.requires_grad], lr=0.1).step()
-            assert all(len(found) == 2 for found in method.artifacts(adapted).values())  # modules
+            assert all(len(modules) == 2 for modules in method.artifacts(adapted).values())
             adapted.save_pretrained(tmp_path)
         else:
             adapted = peft.PeftModel.from_pretrained(model, tmp_path)
@@ -222,8 +224,8 @@ def test_an_error_in_the_middle_leaves_the_model_as_it_was(attached):
 @every_method_or_kind("gpt2", "t5", "torch")
 def test_a_method_can_be_taken_out_again(options, kind, tmp_path):
     model = of_torch() if kind == "torch" else model_of(kind)
-    given = (torch.randn(2, 5, 16), torch.randn(2, 3, 16)) if kind == "torch" else arguments(model)
-    run = (lambda: model(*given)) if kind == "torch" else (lambda: logits(model, given))
+    batch = (torch.randn(2, 5, 16), torch.randn(2, 3, 16)) if kind == "torch" else arguments(model)
+    run = (lambda: model(*batch)) if kind == "torch" else (lambda: logits(model, batch))
     with pytest.raises(DataError, match="found no method"):
         headdiv.remove_method(model)
     plain, before = run(), state_of(model)
@@ -246,15 +248,15 @@ def test_a_method_can_be_taken_out_again(options, kind, tmp_path):
 def test_a_method_is_found_and_taken_out_within_and_around_what_wraps_the_model(wrapped):
     for inside in (True, False):
         model = model_of("bert")
-        around = wrapped(model)
-        here, there = (model, around) if inside else (around, model)
-        headdiv.insert(here, MIXING)
-        assert headdiv.pretrained.inserted_method(there) is not None
-        assert headdiv.attach(there).modules == headdiv.attach(here).modules
-        headdiv.remove_method(there)
+        wrapper = wrapped(model)
+        inserting, removing = (model, wrapper) if inside else (wrapper, model)
+        headdiv.insert(inserting, MIXING)
+        assert headdiv.pretrained.inserted_method(removing) is not None
+        assert headdiv.attach(removing).modules == headdiv.attach(inserting).modules
+        headdiv.remove_method(removing)
         assert "method" not in model.config.headdiv
-        headdiv.attach(there).detach()
-        assert attachment_of(here) is None
+        headdiv.attach(removing).detach()
+        assert attachment_of(inserting) is None
 
 
 @pytest.mark.parametrize("part", ["text_model", "vision_model"])
@@ -282,46 +284,46 @@ def test_torchs_attention_has_what_was_trained_once_a_method_that_keeps_it_is_ou
 
 
 def test_a_method_is_not_taken_out_where_torchs_attention_would_have_the_removed_heads_again():
-    model, given = of_torch(), (torch.randn(2, 5, 16), torch.randn(2, 3, 16))
+    model, batch = of_torch(), (torch.randn(2, 5, 16), torch.randn(2, 3, 16))
     headdiv.insert(model, "baseline")
     headdiv.ModelHeads(model).remove([("decoder 1", 2)])
-    before = model(*given)
+    before = model(*batch)
     with pytest.raises(DataError, match="decoder 1: has 3 heads of 4"):
         headdiv.remove_method(model)
-    assert torch.equal(model(*given), before)
+    assert torch.equal(model(*batch), before)
 
 
 def test_a_method_is_not_taken_out_where_adapters_on_a_projection_would_be_lost():
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
-    model, given = of_torch(), (torch.randn(2, 5, 16), torch.randn(2, 3, 16))
+    model, batch = of_torch(), (torch.randn(2, 5, 16), torch.randn(2, 3, 16))
     headdiv.insert(model, {"name": "homeostasis", "attention": "kwta", "s_att": 0.5})
     adapted = peft.get_peft_model(model, config).eval()
-    before = adapted(*given)
+    before = adapted(*batch)
     with pytest.raises(DataError, match=r"encoder 1: its in_projection holds base_layer.*, which would be lost"):
         headdiv.remove_method(adapted)
-    assert torch.equal(adapted(*given), before)
+    assert torch.equal(adapted(*batch), before)
 
 
 @pytest.mark.parametrize("options", [{"name": "disagreement", "term": "output"}, MIXING], ids=lambda o: o["name"])
 @pytest.mark.parametrize("part", ["o_proj", "layers.1"])
 def test_heads_are_those_of_the_parts_that_peft_copies(part, options):
     """Also where the copied part is more, or less, than what the method inserted."""
-    peft, found = pytest.importorskip("peft"), []
+    peft, results = pytest.importorskip("peft"), []
     for adapted in (False, True):
-        model = around = model_of("llama")
-        method, given = headdiv.insert(model, options), arguments(model, labels=True)
+        model = wrapper = model_of("llama")
+        method, batch = headdiv.insert(model, options), arguments(model, labels=True)
         if adapted:
-            around = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], modules_to_save=[part]))
-        heads = headdiv.attach(around)
-        with headdiv.record_heads(around.train()) as records:
-            loss = around(**given).loss
-        added = method.aux_loss(around, records, 0.5, 12)
-        method.after_backward(around, 0.5)
-        scores = [each.change for each in heads.importance([given])]
+            wrapper = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], modules_to_save=[part]))
+        heads = headdiv.attach(wrapper)
+        with headdiv.record_heads(wrapper.train()) as records:
+            loss = wrapper(**batch).loss
+        added = method.aux_loss(wrapper, records, 0.5, 12)
+        method.after_backward(wrapper, 0.5)
+        scores = [change.change for change in heads.importance([batch])]
         with heads.edited({"decoder 2": lambda outputs, _: outputs * 0}):
-            edited = around(**given).loss
-        found.append([loss, added, *scores, edited])
-    torch.testing.assert_close(*found)
+            edited = wrapper(**batch).loss
+        results.append([loss, added, *scores, edited])
+    torch.testing.assert_close(*results)
     if options is MIXING:
-        assert headdiv.pretrained.inserted_method(around).options == method.options
+        assert headdiv.pretrained.inserted_method(wrapper).options == method.options
