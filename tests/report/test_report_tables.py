@@ -82,7 +82,7 @@ def test_a_difference_has_the_decimals_that_show_its_verdict(mean, half, text):
     ],
 )
 def test_a_column_keeps_two_significant_digits(values, digits, wanted):
-    assert formats.enough(values, digits) == wanted
+    assert formats.enough_digits(values, digits) == wanted
 
 
 @pytest.mark.parametrize(

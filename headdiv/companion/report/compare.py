@@ -30,7 +30,7 @@ def compare(profile: str, experiment: str | None = None, baseline: str = BASELIN
 
     Args:
         profile: name or path of a profile.
-        experiment: ``<paper>/<task>``; all of which runs of the baseline are stored where left out.
+        experiment: ``<paper>/<task>``; by default all that have stored runs of the baseline.
         baseline: the variant that the others are compared with.
 
     Returns:
@@ -48,23 +48,23 @@ def compare(profile: str, experiment: str | None = None, baseline: str = BASELIN
         with contextlib.suppress(NotStoredError):
             frames.append(_compare(profile, name, baseline))
     if not frames:
-        known = list(dict.fromkeys(config.variant for config in Runs(profile).planned()))
-        what = "" if baseline in known else nearest(baseline, known)
-        raise NotStoredError(f"profile {profile}: no experiment has stored runs of {baseline}{what}")
+        variants = list(dict.fromkeys(config.variant for config in Runs(profile).planned()))
+        suggestion = "" if baseline in variants else nearest(baseline, variants)
+        raise NotStoredError(f"profile {profile}: no experiment has stored runs of {baseline}{suggestion}")
     return pd.concat(frames, ignore_index=True)
 
 
 def _compare(profile: str, experiment: str, baseline: str) -> pd.DataFrame:
-    groups, parts = _stored(profile, experiment, baseline), []
+    groups, frames = _stored_groups(profile, experiment, baseline), []
     order = [baseline, *(variant for variant in groups if variant != baseline)]
     task, kind, model = task_shown(experiment, groups), groups[baseline][0].kind, judged_with(profile, experiment)
-    labels, waiting = labels_of(experiment, order), not_judged_yet(profile, experiment, groups)
+    labels, pending_note = labels_of(experiment, order), not_judged_yet(profile, experiment, groups)
     for score in _scores(kind):
         column, means = column_of(task, kind, score), means_of(groups, score)
         differences = comparison.against(scores_of(model, score), baseline)
         rows = [differences.get(variant, NO_DIFFERENCE) for variant in order]
         verdicts = [
-            NOT_YET if waiting else verdict(difference, column.better != "lower", MARGINS.get(score))
+            NOT_YET if pending_note else verdict(difference, column.better != "lower", MARGINS.get(score))
             for difference in rows
         ]
         columns = {
@@ -79,8 +79,8 @@ def _compare(profile: str, experiment: str, baseline: str) -> pd.DataFrame:
             "high": [difference.high for difference in rows],
             "verdict": [None, *verdicts[1:]],
         }
-        parts.append(pd.DataFrame(columns))
-    return pd.concat(parts, ignore_index=True)
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _scores(kind: str) -> list[str]:
@@ -88,7 +88,7 @@ def _scores(kind: str) -> list[str]:
     return [LOWEST_LOSS, TASKS[kind].main_score.name]
 
 
-def _stored(profile: str, experiment: str, baseline: str) -> Groups:
+def _stored_groups(profile: str, experiment: str, baseline: str) -> Groups:
     groups = by_variant(profile, experiment)
     if baseline not in groups:
         raise NotStoredError(f"{experiment}: no run of {baseline} is stored; there are: {', '.join(groups)}")
@@ -96,7 +96,7 @@ def _stored(profile: str, experiment: str, baseline: str) -> Groups:
 
 
 def as_text(profile: str, baseline: str = BASELINE) -> str:
-    """`compare` for every experiment of a profile of which runs are stored, as lines of text.
+    """`compare` for every experiment of a profile with stored runs, as lines of text.
 
     Raises:
         NotStoredError: nothing of the profile is stored.
@@ -108,7 +108,7 @@ def as_text(profile: str, baseline: str = BASELINE) -> str:
 def _text(frame: pd.DataFrame) -> str:
     """A line for each variant: label, seeds, each measure's difference, and the verdict by the first measure.
 
-    Of the baseline there are means.
+    The baseline's line has means.
     """
     loss, score = (rows for _, rows in frame.groupby("measure", sort=False))
     table = pd.DataFrame({"": loss["label"], "seeds": loss["seeds"]})
@@ -125,6 +125,6 @@ def _text(frame: pd.DataFrame) -> str:
 
 def draw_comparison(profile: str, experiment: str, baseline: str = BASELINE) -> Figure:
     """A forest: a row for each variant, lowest loss first, a panel for each measure; colours are verdicts."""
-    groups = _stored(profile, experiment, baseline)
+    groups = _stored_groups(profile, experiment, baseline)
     scores = _scores(groups[baseline][0].kind)
     return draw_pairs(profile, experiment, groups, experiment, scores, baseline=baseline)

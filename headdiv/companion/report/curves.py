@@ -1,4 +1,4 @@
-"""What an experiment's runs are like after each epoch: learning curves, and measures of the heads."""
+"""Learning curves: an experiment's runs after each epoch, as differences from the baseline or by updates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import BASELINE, PaperTask
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report.families import PLAIN, beside, design_of, scores_of
+from headdiv.companion.report.families import PLAIN, design_of, references_of, scores_of
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import signed
 from headdiv.companion.report.groups import (
@@ -47,7 +47,7 @@ from headdiv.companion.tasks.base import VALIDATION_LOSS, Panel
 UNFILLED = (NOT_JUDGED, NOT_YET)
 FAR = 4  # times the median row's range: a row with a scale of its own
 WIDE, HIGH, LOW = 2.5, 1.5, 0.45  # inches: a measure; the row of absolute values; a row of differences
-START = 0.15  # of the updates of a level's longest run: what is before is not in the range of an axis
+START = 0.15  # of the updates of a level's longest run: an axis need not show what comes before
 
 
 @figure_kind("curves")
@@ -60,18 +60,18 @@ def draw_curves(profile: str, figure: FigureEntry, by_level: bool = False) -> Fi
     those far beyond most. Without a baseline all rows have absolute values. A row's colour is the verdict of its
     simultaneous interval after the last epoch, once it may be judged. Where rules name the score that decides, it alone
     has colours, and its own difference is the number; there are no areas then, and the scale is that of the second half
-    of the epochs. Runs that ended early are drawn as far as all of a row go.
+    of the epochs. A row's curves end where its shortest run does.
     """
     groups = by_variant(profile, figure.experiment)
     task = task_shown(figure.experiment, groups)
-    drawn, notes = _by_level(groups, task) if by_level else _by_epoch(profile, figure, groups, task)
-    add_title(drawn, "\n".join([f"{task.subject}: {runs_shown(groups)}", *notes]))
-    return drawn
+    fig, notes = _by_level(groups, task) if by_level else _by_epoch(profile, figure, groups, task)
+    add_title(fig, "\n".join([f"{task.subject}: {runs_shown(groups)}", *notes]))
+    return fig
 
 
 def runs_shown(groups: Groups) -> str:
     """ "Multi30k English-German, 29,000 training pairs, mean over 2 seeds"."""
-    runs = [run for of_variant in groups.values() for run in of_variant]
+    runs = [run for variant_runs in groups.values() for run in variant_runs]
     return f"{data_title(runs[0].data_name)}, {training_size(*runs)}, {over_seeds(groups)}"
 
 
@@ -99,34 +99,34 @@ def _label(panel: Panel, run: RunResult, separator: str = " ") -> str:
 
 
 def _by_epoch(profile: str, figure: FigureEntry, groups: Groups, task: PaperTask) -> tuple[Figure, list[str]]:
-    """The axes of `draw_curves`, and what is said below the title of how to read them."""
+    """The figure of `draw_curves`, and the lines below its title that say how to read it."""
     panels, labels = _panels(groups), labels_of(figure.experiment, groups)
     variants = [variant for variant in groups if variant != BASELINE]
     absolute = [BASELINE] if BASELINE in groups else variants
     rows = [*absolute, *variants] if BASELINE in groups else variants
     heights = [HIGH if variant in absolute else LOW for variant in rows]
-    drawn, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(rows), len(panels), sharex=True,
-                             height_ratios=heights)  # fmt: skip
-    waiting, compared_with = not_judged_yet(profile, figure.experiment, groups), beside(task, groups)
+    fig, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(rows), len(panels), sharex=True,
+                           height_ratios=heights)  # fmt: skip
+    pending_note, references = not_judged_yet(profile, figure.experiment, groups), references_of(task, groups)
     design, model = design_of(task), judged_with(profile, figure.experiment)
-    apart, verdicts = False, set()
+    own_scale, verdicts = False, set()
     for column, panel in zip(axes.T, panels, strict=True):
-        judged = {}
+        deciding = {}
         if BASELINE in groups:
-            judged = _judged(task, panel, model, groups)
+            deciding = _deciding_differences(task, panel, model, groups)
         for ax, variant in zip(column, rows, strict=True):
             if variant in absolute:
                 _draw_absolute(ax, panel, groups[variant])
                 continue
-            difference = judged.get(variant)
-            decided = None
+            difference = deciding.get(variant)
+            decision = None
             if difference is not None:
-                decided = NOT_YET if waiting else verdict(difference, panel.higher, MARGINS.get(task.primary))
-                verdicts.add(decided)
-            curves = _differences(panel, groups[variant], groups.get(compared_with[variant], []))
-            _draw_differences(ax, panel, curves, decided, difference, bool(task.primary))
+                decision = NOT_YET if pending_note else verdict(difference, panel.higher, MARGINS.get(task.primary))
+                verdicts.add(decision)
+            curves = _differences(panel, groups[variant], groups.get(references[variant], []))
+            _draw_differences(ax, panel, curves, decision, difference, bool(task.primary))
         column[0].set_title(_label(panel, groups[rows[0]][0]), fontsize=SMALL)
-        apart |= _share_scale([ax for ax, variant in zip(column, rows, strict=True) if variant != BASELINE])
+        own_scale |= _share_scale([ax for ax, variant in zip(column, rows, strict=True) if variant != BASELINE])
         for ax in column[:-1]:
             ax.tick_params(axis="x", length=0)
         column[-1].spines["bottom"].set_visible(True)
@@ -135,44 +135,48 @@ def _by_epoch(profile: str, figure: FigureEntry, groups: Groups, task: PaperTask
     for ax, variant in zip(axes[:, 0], rows, strict=True):
         ax.set_ylabel(wrapped(labels[variant], 24), rotation=0, ha="right", va="center", fontsize=SMALL)
     if verdicts:
-        add_handles(drawn, verdict_areas(verdicts), 4, SMALL)
-    key = []
+        add_handles(fig, verdict_areas(verdicts), 4, SMALL)
+    hints = []
     if BASELINE in groups and variants:
-        key.append("below the baseline: difference from it")
+        hints.append("below the baseline: difference from it")
         if design:
-            same = design.factor.same
-            key = [f"methods: difference from the Transformer with the same {same}; its own: from the first row"]
+            shared = design.factor.same
+            hints = [f"methods: difference from the Transformer with the same {shared}; its own: from the first row"]
     if verdicts and task.primary:
-        key.append("colours, and numbers with ±: the lowest validation loss, which decides")
+        hints.append("colours, and numbers with ±: the lowest validation loss, which decides")
     elif verdicts:
-        key.append("judged after the last epoch")
-    if apart:
-        key.append("thick axis: its own scale")
-    return drawn, [note for note in ("; ".join(key), waiting) if note]
+        hints.append("judged after the last epoch")
+    if own_scale:
+        hints.append("thick axis: its own scale")
+    return fig, [note for note in ("; ".join(hints), pending_note) if note]
 
 
-def _judged(task: PaperTask, panel: Panel, model: Groups, groups: Groups) -> dict[str, Difference]:
-    """Each variant's difference to the one that it is compared with, which decides, in the measure of a panel.
+def _deciding_differences(task: PaperTask, panel: Panel, model: Groups, groups: Groups) -> dict[str, Difference]:
+    """The differences in a panel's measure that decide: each variant's from the one that it is compared with.
 
-    After the last epoch; or, where rules name the score that decides, of that alone, in the panel of its curve. Of a
-    design, only methods are judged at each level, and the Transformer's own rows are not.
+    After the last epoch; or, where rules name the score that decides, of that alone, in the panel of its curve. In a
+    design, methods are judged at each level, the Transformer's own rows are not.
     """
     design = design_of(task)
     plain = set(design.plain.values()) if design else set()
-    compared = {name: other for name, other in beside(task, groups).items() if name not in plain and other in groups}
+    references = {
+        name: reference
+        for name, reference in references_of(task, groups).items()
+        if name not in plain and reference in groups
+    }
     if not task.primary:
         scores = {name: {run.seed: float(curve_of(panel, run)[-1]) for run in runs} for name, runs in model.items()}
-        compared = {name: BASELINE for name in model if name != BASELINE} | compared
+        references = {name: BASELINE for name in model if name != BASELINE} | references
     elif (task.primary, panel.key) == (LOWEST_LOSS, VALIDATION_LOSS.key):
         scores = scores_of(model, LOWEST_LOSS)
     else:
         return {}
-    differences = comparison.differences(scores, list(compared.items()))
-    return {name: differences[name, other] for name, other in compared.items() if name in groups}
+    differences = comparison.differences(scores, list(references.items()))
+    return {name: differences[name, reference] for name, reference in references.items() if name in groups}
 
 
 def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
-    """The mean over seeds, and the level of the simplest model."""
+    """The mean over seeds, and dashed the loss of frequencies alone."""
     values = common_epochs([curve_of(panel, run) for run in runs])
     mean = (np.exp(values) if panel.perplexity else values).mean(axis=0)
     ax.plot(np.arange(1, len(mean) + 1), mean, color=GREY, marker="o", ms=2.5, lw=1.2)
@@ -193,22 +197,22 @@ def _draw_absolute(ax: Axes, panel: Panel, runs: list[RunResult]) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
 
 
-def _differences(panel: Panel, runs: list[RunResult], others: list[RunResult]) -> np.ndarray:
+def _differences(panel: Panel, runs: list[RunResult], references: list[RunResult]) -> np.ndarray:
     """Differences seed by seed, (seeds, epochs), of the seeds that both have; of perplexities in percent."""
-    by_seed = {run.seed: curve_of(panel, run) for run in others}
+    by_seed = {run.seed: curve_of(panel, run) for run in references}
     pairs = [common_epochs([curve_of(panel, run), by_seed[run.seed]]) for run in runs if run.seed in by_seed]
     if not pairs:
         return np.empty((0, 0))
-    differences = common_epochs([curve - other for curve, other in pairs])
+    differences = common_epochs([curve - reference for curve, reference in pairs])
     return 100 * np.expm1(differences) if panel.perplexity else differences
 
 
 def _draw_differences(
-    ax: Axes, panel: Panel, curves: np.ndarray, decided: str | None, judged: Difference | None, by_rules: bool
+    ax: Axes, panel: Panel, curves: np.ndarray, decision: str | None, difference: Difference | None, by_rules: bool
 ) -> None:
     """Differences, (seeds, epochs), and the mean over seeds.
 
-    The area is filled where ``decided`` is a verdict, and grey where it is None: nothing is decided by this measure. By
+    The area is filled where ``decision`` is a verdict, and grey where it is None: this measure decides nothing. By
     rules there is no area, since no epoch's mean decides; the number is the difference that does, if there is one.
     """
     ax.axhline(0, color="0.6", lw=0.8)
@@ -220,43 +224,44 @@ def _draw_differences(
     epochs, mean = np.arange(1, curves.shape[1] + 1), curves.mean(axis=0)
     if len(curves) > 1:
         ax.plot(epochs, curves.T, color="0.45", lw=0.5)
-    colour = VERDICT_LOOKS[decided]["color"] if decided else GREY
+    colour = VERDICT_LOOKS[decision]["color"] if decision else GREY
     if by_rules:
         late = [0.0, *curves[:, len(mean) // 2 :].flat]
         if max(late) > min(late):
             ax.set_ylim(min(late), max(late))
-    elif decided not in UNFILLED:
+    elif decision not in UNFILLED:
         ax.fill_between(epochs, 0, mean, color=colour, alpha=0.35, lw=0)
     ax.plot(epochs, mean, color=colour, lw=1.3, marker="o", ms=2)
-    if by_rules and judged and judged.count:
-        number = signed(judged.mean, 3, judged.half).replace(" ±", "\n±")
+    if by_rules and difference and difference.count:
+        number = signed(difference.mean, 3, difference.half).replace(" ±", "\n±")
     else:
         digits = 1 if panel.perplexity or panel.higher else 2
         number = signed(round(mean[-1], digits), digits)
-    number += " %" if panel.perplexity else ""
+    if panel.perplexity:
+        number += " %"
     ax.annotate(number, (1.02, 0.5), xycoords="axes fraction", va="center", fontsize=SMALL)
 
 
 def _share_scale(axes: Sequence[Axes]) -> bool:
-    """These rows have the range of the widest; but one that is `FAR` times as wide as most has its own.
+    """Give rows the range of the widest; but one that is `FAR` times as wide as most keeps its own.
 
     In its range the others would be flat lines; its axis is thick. Returns whether there is such a row.
     """
     if not axes:
         return False
-    ends = np.array([ax.get_ylim() for ax in axes])  # (rows, 2)
-    widths = np.ptp(ends, axis=1)
+    limits = np.array([ax.get_ylim() for ax in axes])  # (rows, 2)
+    widths = np.ptp(limits, axis=1)
     far = widths > FAR * np.median(widths)
-    shared = ends[~far, 0].min(), ends[~far, 1].max()
-    for ax, limits, alone in zip(axes, ends, far, strict=True):
-        low, high = limits if alone else shared
+    shared = limits[~far, 0].min(), limits[~far, 1].max()
+    for ax, own, is_far in zip(axes, limits, far, strict=True):
+        low, high = own if is_far else shared
         if ax.get_yscale() == "linear":
             room = 0.1 * (high - low)
             ax.yaxis.set_major_locator(MaxNLocator(2))
         else:  # a logarithmic axis has no room below 0
             room = 0.0
         ax.set_ylim(low - room, high + room)
-        if alone:
+        if is_far:
             ax.spines["left"].set_linewidth(2.5)
     return bool(far.any())
 
@@ -275,16 +280,20 @@ def _by_level(groups: Groups, task: PaperTask) -> tuple[Figure, list[str]]:
         name: {level: variant for level, variant in variants.items() if variant in groups}
         for name, variants in {PLAIN: design.plain, **design.methods}.items()
     }
-    colours = {name: looks[min(stored.values(), key=list(groups).index)]["color"]
-               for name, stored in models.items() if stored}  # fmt: skip
-    levels = [level for level in design.levels if any(level in stored for stored in models.values())]
-    drawn, axes = new_figure(8.4, 2.0 * len(panels) + 1.0, len(panels), len(levels), sharex="col")
+    order = list(groups)
+    colours = {}
+    for name, by_level in models.items():
+        if by_level:
+            first = min(by_level.values(), key=order.index)
+            colours[name] = looks[first]["color"]
+    levels = [level for level in design.levels if any(level in by_level for by_level in models.values())]
+    fig, axes = new_figure(8.4, 2.0 * len(panels) + 1.0, len(panels), len(levels), sharex="col")
     for column, level in zip(axes.T, levels, strict=True):
         for ax, panel in zip(column, panels, strict=True):
-            for name, stored in models.items():
-                if level in stored:
-                    _draw_by_updates(ax, panel, groups[stored[level]], colours[name])
-            _keep_late(ax, panel.perplexity)
+            for name, by_level in models.items():
+                if level in by_level:
+                    _draw_by_updates(ax, panel, groups[by_level[level]], colours[name])
+            _show_late_values(ax, panel.perplexity)
             ax.tick_params(labelsize=SMALL)
             add_grid(ax, "y")
         column[0].set_title(f"{design.factor.at(level)} of the {design.factor.same}", fontsize=SMALL)
@@ -294,13 +303,15 @@ def _by_level(groups: Groups, task: PaperTask) -> tuple[Figure, list[str]]:
         ax.set_ylabel(_label(panel, next(iter(groups.values()))[0], "\n"), fontsize=SMALL)
     ring = Line2D([], [], ls="", marker="o", mfc="white", mec="0.3", label="lowest validation loss of a seed")
     lines = [Line2D([], [], lw=1.6, label=name, color=colour) for name, colour in colours.items()]
-    add_handles(drawn, [*lines, ring], 4, SMALL)
-    return drawn, []
+    add_handles(fig, [*lines, ring], 4, SMALL)
+    return fig, []
 
 
 def _draw_by_updates(ax: Axes, panel: Panel, runs: list[RunResult], colour: str) -> None:
-    """The runs of one model: thick their mean, as far as all of them go; thin a seed."""
-    curves = [np.exp(curve) if panel.perplexity else curve for curve in (curve_of(panel, run) for run in runs)]
+    """The runs of one model: a thick line for their mean, up to the end of the shortest, thin ones for seeds."""
+    curves = [curve_of(panel, run) for run in runs]
+    if panel.perplexity:
+        curves = [np.exp(curve) for curve in curves]
     updates = [np.array([point.steps for point in run.curve]) / 1000 for run in runs]
     mean = common_epochs(curves).mean(axis=0)  # (epochs,)
     ax.plot(min(updates, key=len), mean, lw=1.6, color=colour)
@@ -312,8 +323,8 @@ def _draw_by_updates(ax: Axes, panel: Panel, runs: list[RunResult], colour: str)
             ax.plot(x[best], y[best], "o", mfc="white", mec=colour, ms=4)
 
 
-def _keep_late(ax: Axes, logarithmic: bool) -> None:
-    """An axis with the range of its values after `START` of the updates."""
+def _show_late_values(ax: Axes, logarithmic: bool) -> None:
+    """Give an axis the range of its values after `START` of the updates."""
     end = max(line.get_xdata()[-1] for line in ax.lines)
     late = np.concatenate([line.get_ydata()[np.asarray(line.get_xdata()) >= START * end] for line in ax.lines])
     low, high = late.min(), late.max()

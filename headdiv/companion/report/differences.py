@@ -23,11 +23,11 @@ from headdiv.companion.report.families import (
     design_of,
     families_of,
     means_of,
+    outlier_note_by_score,
     pair_differences,
     reported_difference,
     scores_of,
     seed_by_seed,
-    set_apart_by_score,
     stored_contrasts,
 )
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
@@ -76,8 +76,8 @@ def draw_rows(
     if margin is not None:
         ax.axvspan(-margin, margin, color="0.9", lw=0, zorder=-1)
     verdicts = [verdict(difference, higher, margin) if judged else NOT_YET for difference in differences]
-    for y, (difference, decided) in enumerate(zip(differences, verdicts, strict=True)):
-        plotting.add_interval(ax, y, difference, **VERDICT_LOOKS[decided])
+    for y, (difference, decision) in enumerate(zip(differences, verdicts, strict=True)):
+        plotting.add_interval(ax, y, difference, **VERDICT_LOOKS[decision])
     ax.set_title("better →" if higher else "← better", fontsize=SMALL, color="0.35")
     return verdicts
 
@@ -124,15 +124,15 @@ def draw_pairs(
 ) -> Figure:
     """Every row against the baseline, and below it what one change does to two rows: a panel for each score.
 
-    Rows are in the paper's order; where the lowest validation loss is shown by that, with those that are not judged
-    below all others. Small points are differences of the same seed, rings the paper's.
+    Rows are in the paper's order, or, where the lowest validation loss is shown, in its order, with rows that are not
+    judged below all others. Small points are differences of the same seed, rings the paper's.
 
     Args:
         profile: name or path of a profile.
         experiment: ``<paper>/<task>``.
         groups: the runs that are shown.
         name: what errors call the figure.
-        scores: those of the paper's table where left out.
+        scores: by default those of the paper's table.
         baseline: the variant that the others are compared with.
 
     Raises:
@@ -142,8 +142,11 @@ def draw_pairs(
     if baseline in groups:
         rows = [Pair(labels[variant], variant, baseline) for variant in groups if variant != baseline]
     if baseline == BASELINE:
-        asked = [contrast for contrast in stored_contrasts(task, groups) if contrast.against != BASELINE]
-        changes = [Pair(contrast.what, contrast.variant, contrast.against) for contrast in asked]
+        changes = [
+            Pair(contrast.what, contrast.variant, contrast.against)
+            for contrast in stored_contrasts(task, groups)
+            if contrast.against != BASELINE
+        ]
     if not rows and not changes:
         needed = "two variants to compare" if baseline in groups else baseline
         raise NotStoredError(f"{name} needs {needed} among the stored runs of profile {profile}")
@@ -161,76 +164,82 @@ def draw_pairs(
             )
             for pair, difference in zip(rows + changes, pair_differences(values[score], pairs, baseline), strict=True)
         }
-    whose = "Transformer" if baseline == BASELINE else labels[baseline]
-    if judge := lines.get(LOWEST_LOSS):
-        rows.sort(key=lambda pair: (verdict(judge[pair].difference) == NOT_JUDGED, judge[pair].difference.mean))
+    base_label = "Transformer" if baseline == BASELINE else labels[baseline]
+    if LOWEST_LOSS in lines:
+        losses = {pair: line.difference for pair, line in lines[LOWEST_LOSS].items()}
+        rows.sort(key=lambda pair: (verdict(losses[pair]) == NOT_JUDGED, losses[pair].mean))
     parts = [part for part in (rows, changes) if part]
     heights = [len(part) + 1.8 for part in parts]
-    drawn, axes = plotting.new_figure(
+    fig, axes = plotting.new_figure(
         WIDTH, 0.3 * sum(heights) + 1.2, len(parts), len(panels), sharex="col", sharey="row", height_ratios=heights
     )
-    waiting, verdicts = not_judged_yet(profile, experiment, groups), []
+    pending_note, verdicts = not_judged_yet(profile, experiment, groups), []
     for (score, panel), column in zip(panels.items(), axes.T, strict=True):
         margin, numbers = MARGINS.get(score), len(panels) <= FEW
         column[0].set_xlim(*_limits(list(lines[score].values()), margin or 0.0, numbers))
         for ax, part in zip(column, parts, strict=True):
             shown = [lines[score][pair] for pair in part]
             differences = [line.difference for line in shown]
-            decided = draw_rows(ax, differences, panel.better != "lower", margin, judged=not waiting)
+            decisions = draw_rows(ax, differences, panel.better != "lower", margin, judged=not pending_note)
             for y, line in enumerate(shown):
-                _mark_line(ax, y, line, VERDICT_LOOKS[decided[y]]["color"])
+                _mark_line(ax, y, line, VERDICT_LOOKS[decisions[y]]["color"])
             if numbers:  # to the right of the axis
                 for y, line in enumerate(shown):
-                    text = signed(line.difference.mean, panel.digits, line.difference.half)
-                    text = text if line.difference.count else "no seed in common"
-                    at = {"xy": (1.03, y), "xycoords": ("axes fraction", "data")}
-                    ax.annotate(text, **at, va="center", fontsize=SMALL - 1)
+                    text = "no seed in common"
+                    if line.difference.count:
+                        text = signed(line.difference.mean, panel.digits, line.difference.half)
+                    place = {"xy": (1.03, y), "xycoords": ("axes fraction", "data")}
+                    ax.annotate(text, **place, va="center", fontsize=SMALL - 1)
             plotting.name_rows(ax, [plotting.wrapped(pair.label, LETTERS) for pair in part])
             ax.xaxis.set_major_locator(MaxNLocator(4))
             ax.tick_params(labelsize=SMALL)
-            verdicts += decided
+            verdicts += decisions
         label = with_unit(panel.label, panel.unit)
         if baseline in groups:
             base = means_of({baseline: groups[baseline]}, score)[baseline]
-            label += f"\nthe {whose}'s: {as_printed(base.mean, panel.digits, base.half)}"
+            label += f"\nthe {base_label}'s: {as_printed(base.mean, panel.digits, base.half)}"
         column[-1].set_xlabel(label, fontsize=SMALL)
     handles = [Line2D([], [], color="0.2", marker="o", ms=2.5, mew=0, ls="none", label="a seed")]
     handles += plotting.verdict_handles(verdicts)
-    if any(line.paper for of_score in lines.values() for line in of_score.values()):
+    if any(line.paper for by_pair in lines.values() for line in by_pair.values()):
         handles.append(Line2D([], [], color="0.2", marker="o", mfc="none", ms=7, ls="none", label="the paper, one run"))
     if MARGINS.keys() & panels.keys():
         handles.append(shaded())
-    plotting.add_handles(drawn, handles, 4, SMALL)
-    what = f"{task.table}: differences from the {whose}{', and effects of single changes' if changes else ''}"
-    apart = {panel.label: uneven(values[score]) for score, panel in panels.items()}
-    notes = [waiting, *set_apart_by_score(task, apart), *failed_trainings(profile, experiment)]
-    above = [f"{title(what, groups)}; simultaneous 95 % intervals", *(note for note in notes if note)]
-    plotting.add_title(drawn, "\n".join(above))
-    return drawn
+    plotting.add_handles(fig, handles, 4, SMALL)
+    subject = f"{task.table}: differences from the {base_label}"
+    if changes:
+        subject += ", and effects of single changes"
+    outliers = {panel.label: uneven(values[score]) for score, panel in panels.items()}
+    notes = [pending_note, *outlier_note_by_score(task, outliers), *failed_trainings(profile, experiment)]
+    heading = [f"{title(subject, groups)}; simultaneous 95 % intervals", *(note for note in notes if note)]
+    plotting.add_title(fig, "\n".join(heading))
+    return fig
 
 
 def _limits(lines: Sequence[Line], margin: float, numbers: bool) -> tuple[float, float]:
     """The ends of an axis with 0 and all rows: their means, ends, seeds and the paper's.
 
-    Where ``numbers`` stand beside the axis, rows that are so far off that the others could not be read are left out.
-    What is within `FAR` margins of equivalence is near, however small the intervals are. The intervals of one or two
-    seeds may run off the axis.
+    Where ``numbers`` stand beside the axis, it leaves out rows so far off that the others could not be read. What is
+    within `FAR` margins of equivalence is near, however small the intervals are. The intervals of one or two seeds may
+    run off the axis.
     """
-    near = known = [line for line in lines if line.difference.count]
+    estimated = [line for line in lines if line.difference.count]
+    near = estimated
     if numbers:
-        judged = [line for line in known if verdict(line.difference) != NOT_JUDGED]
-        sizes = [_half(line.difference) or abs(line.difference.mean) for line in judged or known]
+        judged = [line for line in estimated if verdict(line.difference) != NOT_JUDGED]
+        sizes = [_half_or_zero(line.difference) or abs(line.difference.mean) for line in judged or estimated]
         far = FAR * max(median(sizes or [0.0]), margin)
-        near = [line for line in known if abs(line.difference.mean) <= (2 * far if line in judged else far)] or known
+        near = [line for line in estimated if abs(line.difference.mean) <= (2 * far if line in judged else far)]
+        near = near or estimated
     values = [0.0]
     for difference, seeds, paper in near:
-        half = _half(difference) if difference.count > 2 else 0.0
+        half = _half_or_zero(difference) if difference.count > 2 else 0.0
         values += [difference.mean, difference.mean - half, difference.mean + half, *seeds, *paper]
     room = 0.05 * (max(values) - min(values)) or 1.0
     return min(values) - room, max(values) + room
 
 
-def _half(difference: Difference) -> float:
+def _half_or_zero(difference: Difference) -> float:
     """Half an interval's width; 0 without one."""
     return 0.0 if math.isnan(difference.half) else difference.half
 
@@ -240,13 +249,13 @@ def _mark_line(ax: Axes, y: int, line: Line, color: str) -> None:
     ax.plot(line.seeds, np.full(len(line.seeds), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
     if line.paper:
         ax.plot(line.paper, [y], "o", color="0.2", mfc="none", ms=7, zorder=4)
-    (low, high), half = ax.get_xlim(), _half(line.difference)
-    for is_cut, at, marker in (
+    (low, high), half = ax.get_xlim(), _half_or_zero(line.difference)
+    for is_cut, end, marker in (
         (line.difference.mean - half < low, low, "<"),
         (line.difference.mean + half > high, high, ">"),
     ):
         if is_cut:
-            ax.plot([at], [y], marker, color=color, ms=5, mew=0, clip_on=False)
+            ax.plot([end], [y], marker, color=color, ms=5, mew=0, clip_on=False)
 
 
 # ---- methods at several levels of a factor
@@ -262,15 +271,15 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
     task = task_shown(figure.experiment, groups)
     design, families = design_of(task).among(groups), families_of(task, groups)
     change, factor = next(name for name in families if name in CHANGES), design.factor
-    looks = {
-        method: next(look for variant, look in looks_of(figure.experiment, groups).items() if variant in of_levels)
-        for method, of_levels in ((name, variants.values()) for name, variants in design.methods.items())
-    }
-    waiting = not_judged_yet(profile, figure.experiment, groups)
+    variant_looks, looks = looks_of(figure.experiment, groups), {}
+    for method, variants in design.methods.items():
+        looks[method] = next(look for variant, look in variant_looks.items() if variant in variants.values())
+    pending_note = not_judged_yet(profile, figure.experiment, groups)
     scores = {name: scores_of(groups, name) for name in PANELS}
-    changes = {name: families[change].estimate(of_score) for name, of_score in scores.items()}
-    both = any(difference.count for difference in changes[LOWEST_LOSS])  # all levels that it asks for are stored
-    drawn, axes = plotting.new_figure(WIDTH, 5.2, 2, 1 + both, width_ratios=(3, 2)[: 1 + both])
+    changes = {name: families[change].estimate(scores[name]) for name in PANELS}
+    # A change can be drawn once all levels that it asks for are stored.
+    columns = 2 if any(difference.count for difference in changes[LOWEST_LOSS]) else 1
+    fig, axes = plotting.new_figure(WIDTH, 5.2, 2, columns, width_ratios=(3, 2)[:columns])
     positions = np.log10(design.levels) if factor.logarithmic else np.array(design.levels)
     width = positions[-1] - positions[0]
     for (left, *right), (name, panel) in zip(axes, PANELS.items(), strict=True):
@@ -280,10 +289,12 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
             if not any(difference.count for difference in differences):
                 continue
             shifted = positions + 0.03 * width * (number - (len(looks) - 1) / 2)
-            means, halves = [difference.mean for difference in differences], [_half(each) for each in differences]
+            means = [difference.mean for difference in differences]
+            halves = [_half_or_zero(difference) for difference in differences]
             left.errorbar(shifted, means, yerr=halves, ms=5, lw=1.2, capsize=2.5, **look)
-            for ax in right if changes[name][number].count else ():
-                plotting.add_interval(ax, number, changes[name][number], look["marker"], color=look["color"])
+            if changes[name][number].count:
+                for ax in right:
+                    plotting.add_interval(ax, number, changes[name][number], look["marker"], color=look["color"])
         left.axhspan(-MARGINS[name], MARGINS[name], color="0.9", lw=0, zorder=-1)
         left.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
         left.set(xlim=(positions[0] - 0.15 * width, positions[-1] + 0.15 * width), xlabel=factor.name)
@@ -294,15 +305,15 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
         for ax in right:
             ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
             plotting.name_rows(ax, [plotting.wrapped(method, 14) for method in looks])
-            what = plotting.wrapped(f"{panel.label}: {families[change].caption} ({panel.unit})", 44)
-            ax.set_xlabel(what, fontsize=SMALL)
+            label = plotting.wrapped(f"{panel.label}: {families[change].caption} ({panel.unit})", 44)
+            ax.set_xlabel(label, fontsize=SMALL)
             right_is_more = (panel.better == "higher") == (change == "ends")  # a slope rises towards the highest level
-            more = f"gains more at {factor.at(design.levels[0])}"
-            ax.set_title(f"{more} →" if right_is_more else f"← {more}", fontsize=SMALL, color="0.35")
+            text = f"gains more at {factor.at(design.levels[0])}"
+            ax.set_title(f"{text} →" if right_is_more else f"← {text}", fontsize=SMALL, color="0.35")
     handles = [Line2D([], [], label=method, **look) for method, look in looks.items()]
-    plotting.add_handles(drawn, [*handles, shaded()], 3, SMALL)
-    what = title(f"Gains by {factor.name}", groups).rpartition(", ")[0]
+    plotting.add_handles(fig, [*handles, shaded()], 3, SMALL)
+    subject = title(f"Gains by {factor.name}", groups).rpartition(", ")[0]
     seeds = set().union(*scores[LOWEST_LOSS].values())
-    over = f"{plural(len(seeds), 'seed')}, simultaneous 95 % intervals"
-    plotting.add_title(drawn, f"{what}, {over}\n{waiting}".rstrip())
-    return drawn
+    intervals = f"{plural(len(seeds), 'seed')}, simultaneous 95 % intervals"
+    plotting.add_title(fig, f"{subject}, {intervals}\n{pending_note}".rstrip())
+    return fig

@@ -1,8 +1,8 @@
 """From stored runs to differences: scores by variant and seed, and families of weighted differences between them.
 
-Every score goes into one additive model of variant and seed (`headdiv.companion.analysis.comparison`). What is asked of
-it are families of differences, which a paper's file names; the intervals of a family hold together. docs/contest.md
-has the rules by which they are judged, and `headdiv.companion.report.verdicts` the test.
+Every score goes into one additive model of variant and seed (`headdiv.companion.analysis.comparison`). It estimates
+families of differences, which a paper's file names; the intervals of a family hold together. docs/contest.md has the
+rules by which they are judged, and `headdiv.companion.report.verdicts` the test.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from headdiv.companion.tasks.base import VALIDATION_LOSS
 
 Scores = dict[str, dict[int, float]]  # by variant, by seed
 Weights = dict[str, float]  # of variants' means; they add up to 0
-PLAIN = "Transformer"  # among models that are else called as methods are
+PLAIN = "Transformer"  # its name among models, which are otherwise named by their methods
 OF_AN_ARM = {  # verdicts, as docs/contest.md words them for a method against the Transformer
     BETTER: "helps",
     WORSE: "hurts",
@@ -51,7 +51,7 @@ OF_AN_ARM = {  # verdicts, as docs/contest.md words them for a method against th
 def score_of(run: RunResult, score: str) -> float:
     """A number of a run, NaN where it has none.
 
-    No scores are the lowest loss, the mean of the test sets' BLEU, and measures of the heads, means over modules.
+    Besides scores: the lowest loss, the mean of the test sets' BLEU, and measures of the heads, means over modules.
     """
     if score in MEASURES:
         return mean_measure(run, score)
@@ -66,12 +66,13 @@ def score_of(run: RunResult, score: str) -> float:
 
 def scores_of(groups: Groups, score: str) -> Scores:
     """A score by variant and seed, as far as the runs have it."""
-    scores = {variant: {run.seed: score_of(run, score) for run in runs} for variant, runs in groups.items()}
-    known = {
-        variant: {seed: value for seed, value in by_seed.items() if not math.isnan(value)}
-        for variant, by_seed in scores.items()
-    }
-    return {variant: by_seed for variant, by_seed in known.items() if by_seed}
+    scores: Scores = {}
+    for variant, runs in groups.items():
+        values = {run.seed: score_of(run, score) for run in runs}
+        by_seed = {seed: value for seed, value in values.items() if not math.isnan(value)}
+        if by_seed:
+            scores[variant] = by_seed
+    return scores
 
 
 def means_of(groups: Groups, score: str) -> dict[str, Interval]:
@@ -81,8 +82,8 @@ def means_of(groups: Groups, score: str) -> dict[str, Interval]:
 
 def with_columns_of(task: PaperTask, groups: Groups) -> PaperTask:
     """The task with the columns that its runs have (`Column.where`)."""
-    known = {name for runs in groups.values() for run in runs for name in run.scores}
-    columns = {name: column for name, column in task.columns.items() if not column.where or column.where in known}
+    stored = {name for runs in groups.values() for run in runs for name in run.scores}
+    columns = {name: column for name, column in task.columns.items() if not column.where or column.where in stored}
     return task.model_copy(update={"columns": columns})
 
 
@@ -97,11 +98,12 @@ def compared_scores(task: PaperTask) -> dict[str, Column]:
 def pair_differences(scores: Scores, pairs: Sequence[tuple[str, str]], baseline: str = BASELINE) -> list[Difference]:
     """The first minus the second of each pair of variants.
 
-    One with the baseline has Dunnett's interval, simultaneous over all variants that there are scores of, so that it is
-    the same wherever it stands; those of the others are simultaneous over these.
+    Pairs with the baseline have Dunnett's intervals, simultaneous over all variants with scores, so that they are the
+    same wherever they stand; those of the other pairs are simultaneous over these pairs.
     """
     differences = comparison.differences(scores, [pair for pair in pairs if pair[1] != baseline])
-    differences |= {(variant, baseline): found for variant, found in comparison.against(scores, baseline).items()}
+    for variant, difference in comparison.against(scores, baseline).items():
+        differences[variant, baseline] = difference
     return [differences.get(pair, NO_DIFFERENCE) for pair in pairs]
 
 
@@ -113,11 +115,11 @@ def differences_of(groups: Groups, score: str) -> dict[str, Difference]:
 def seed_by_seed(groups: Groups, variant: str, against: str, score: str) -> list[float]:
     """A score of one variant minus another's, for every seed of which both have it."""
     scores = scores_of({name: groups[name] for name in (variant, against)}, score)
-    return list(_seed_by_seed(_minus(variant, against), scores).values())
+    return list(_weighted_sums(_minus(variant, against), scores).values())
 
 
 def reported_difference(task: PaperTask, variant: str, against: str, score: str) -> list[float]:
-    """The same in the paper: one number, or none where it does not report both."""
+    """The paper's difference: one number, or none where it does not report both."""
     numbers = [task.numbers().get(name, {}).get(score) for name in (variant, against)]
     return [] if None in numbers else [numbers[0] - numbers[1]]
 
@@ -127,18 +129,20 @@ def stored_contrasts(task: PaperTask, groups: Groups) -> list[Contrast]:
     return [contrast for contrast in task.contrasts if {contrast.variant, contrast.against} <= groups.keys()]
 
 
-def set_apart(labels: Iterable[str]) -> list[str]:
+def outlier_note(labels: Iterable[str]) -> list[str]:
     """The sentence about rows that `comparison.uneven` leaves out of the additive model; none where there are none."""
-    named = ", ".join(labels)
-    what = "With far larger residuals than the other rows, and so with Student's intervals, which are not simultaneous"
-    return [f"{what}: {named}."] if named else []
+    names = ", ".join(labels)
+    if not names:
+        return []
+    return [
+        "With far larger residuals than the other rows, and so with Student's intervals, which are not simultaneous: "
+        f"{names}."
+    ]
 
 
-def set_apart_by_score(task: PaperTask, variants: Mapping[str, Iterable[str]]) -> list[str]:
-    """The same of several scores: by a score's label, the variants, or what else a model of it has rows of."""
-    return set_apart(
-        f"{task.label(variant)} ({label})" for label, of_score in variants.items() for variant in sorted(of_score)
-    )
+def outlier_note_by_score(task: PaperTask, variants: Mapping[str, Iterable[str]]) -> list[str]:
+    """The same for several scores: by a score's label, the variants, or other rows of its model."""
+    return outlier_note(f"{task.label(name)} ({label})" for label, names in variants.items() for name in sorted(names))
 
 
 # ---- methods at several levels of a factor
@@ -172,7 +176,7 @@ class Design:
         }
 
     def among(self, groups: Groups) -> Design:
-        """With the methods alone of which a run is stored."""
+        """The design with only those methods of which a run is stored."""
         stored = {name: variants for name, variants in self.methods.items() if groups.keys() & variants.values()}
         return replace(self, methods=stored)
 
@@ -189,14 +193,14 @@ def design_of(task: PaperTask) -> Design | None:
     return Design(task.factor, plain, models)
 
 
-def beside(task: PaperTask, variants: Iterable[str]) -> dict[str, str]:
+def references_of(task: PaperTask, variants: Iterable[str]) -> dict[str, str]:
     """What each variant but the baseline is compared with: the baseline, or the Transformer at the same level.
 
     The Transformer's own rows at other levels are compared with the baseline.
     """
-    compared = {variant: BASELINE for variant in variants if variant != BASELINE}
+    references = {variant: BASELINE for variant in variants if variant != BASELINE}
     pairs = design_of(task).pairs().values() if task.factor else ()
-    return compared | {variant: plain for variant, plain in pairs if variant in compared}
+    return references | {variant: plain for variant, plain in pairs if variant in references}
 
 
 def slope_weights(levels: Sequence[float]) -> list[float]:
@@ -240,8 +244,8 @@ class Family:
     pairs: bool = False
 
     def scores(self, scores: Scores) -> Scores:
-        """What the additive model is of: variants' scores by seed, or these sums of them."""
-        return {name: _seed_by_seed(weights, scores) for name, weights in self.sums.items()} or scores
+        """The additive model's input: variants' scores by seed, or the sums of them."""
+        return {name: _weighted_sums(weights, scores) for name, weights in self.sums.items()} or scores
 
     def estimate(self, scores: Scores) -> list[Difference]:
         """The rows' differences."""
@@ -251,7 +255,8 @@ class Family:
         return comparison.contrasts(self.scores(scores), weights)
 
 
-def _seed_by_seed(weights: Weights, scores: Scores) -> dict[int, float]:
+def _weighted_sums(weights: Weights, scores: Scores) -> dict[int, float]:
+    """By seed, for the seeds that all of these variants have."""
     seeds = set.intersection(*(set(scores.get(variant, {})) for variant in weights))
     return {seed: sum(weight * scores[variant][seed] for variant, weight in weights.items()) for seed in sorted(seeds)}
 
@@ -265,19 +270,20 @@ def against_baseline(task: PaperTask, groups: Groups) -> Family:
     rows = [Row((task.label(name),), _minus(name, BASELINE)) for name in groups if name != BASELINE]
     if not task.primary:
         return Family("differences from the baseline", ("Minus the baseline",), rows, pairs=True)
-    return Family("minus the Transformer", ("Method",), rows, _by_rules(task), OF_AN_ARM, pairs=True)
+    return Family("minus the Transformer", ("Method",), rows, _deciding_scores(task), OF_AN_ARM, pairs=True)
 
 
 def single_changes(task: PaperTask, groups: Groups) -> Family:
     """The task's questions that these runs answer."""
-    rows = [Row((asked.what,), _minus(asked.variant, asked.against)) for asked in stored_contrasts(task, groups)]
+    contrasts = stored_contrasts(task, groups)
+    rows = [Row((contrast.what,), _minus(contrast.variant, contrast.against)) for contrast in contrasts]
     if not task.primary:
-        judge = LOWEST_LOSS if LOWEST_LOSS in task.columns else VALIDATION_LOSS.key
-        return Family("single changes", ("Change",), rows, {"Verdict": judge}, pairs=True)
-    return Family("what one part adds", ("Part",), rows, _by_rules(task), pairs=True)
+        score = LOWEST_LOSS if LOWEST_LOSS in task.columns else VALIDATION_LOSS.key
+        return Family("single changes", ("Change",), rows, {"Verdict": score}, pairs=True)
+    return Family("what one part adds", ("Part",), rows, _deciding_scores(task), pairs=True)
 
 
-def _by_rules(task: PaperTask) -> dict[str, str]:
+def _deciding_scores(task: PaperTask) -> dict[str, str]:
     """The scores that decide: the primary one, and BLEU, which the return match takes as the mean of its test sets."""
     return {"Verdict": task.primary, "By BLEU": MEAN_BLEU if MEAN_BLEU in task.columns else "bleu"}
 
@@ -336,7 +342,7 @@ FAMILIES: dict[str, Callable[[PaperTask, Groups], Family]] = {  # by what a pape
     "slope": _slope,
     "methods": _between_methods,
 }
-CHANGES = ("ends", "slope")  # those of how a difference changes with the level
+CHANGES = ("ends", "slope")  # the families that say how a difference changes with the level
 
 
 def families_of(task: PaperTask, groups: Groups) -> dict[str, Family]:

@@ -18,8 +18,8 @@ LONGEST = 600  # characters of a text in a table
 def as_printed(value: float | None, digits: int, half: float | None = None) -> str:
     """A number with the paper's decimals, and its ± (half an interval's width) if it has one other than 0.
 
-    What these decimals would round to nothing is shown with two significant digits: 0.00012, not 0.0; but 0.0 ± 0.3.
-    Further from the point than `FURTHEST` it is 1.2e-08.
+    A number that these decimals would round to 0 has two significant digits: 0.00012, not 0.0; but 0.0 ± 0.3. Beyond
+    `FURTHEST` decimals it is 1.2e-08.
     """
     if pd.isna(value):
         return NONE
@@ -36,7 +36,8 @@ def signed(value: float | None, digits: int, half: float | None = None) -> str:
     if value is not None and half and abs(value) > half:
         while digits < FURTHEST and round(abs(value), digits) <= round(half, digits):
             digits += 1
-    return f"{'+' if value is not None and value > 0 else ''}{as_printed(value, digits, half)}"
+    sign = "+" if value is not None and value > 0 else ""
+    return sign + as_printed(value, digits, half)
 
 
 def with_intervals(intervals: Iterable[Interval], digits: int) -> list[str]:
@@ -49,14 +50,14 @@ def with_intervals(intervals: Iterable[Interval], digits: int) -> list[str]:
     ]
 
 
-def enough(values: Iterable[float], digits: int) -> int:
+def enough_digits(values: Iterable[float], digits: int) -> int:
     """Decimals for a column of which every number keeps two significant digits; ``digits`` where they are enough.
 
-    A toy's milliseconds and days would else be 0, 1 or 2 beside the paper's 41. Whole numbers need no decimals.
+    Otherwise a toy's milliseconds and days would be 0, 1 or 2 beside the paper's 41. Whole numbers need no decimals.
     """
-    wanted = [_decimals(value, figures=2) for value in values if not pd.isna(value) and value != round(value)]
-    most = min(wanted, default=0) + 3  # one speck beside larger numbers does not widen them all
-    return max([digits, *(number for number in wanted if number <= most)])
+    decimals = [_decimals(value, figures=2) for value in values if not pd.isna(value) and value != round(value)]
+    limit = min(decimals, default=0) + 3  # one tiny number does not widen a column of larger ones
+    return max([digits, *(number for number in decimals if number <= limit)])
 
 
 def significant(value: float | None, half: float | None = None) -> str:
@@ -71,14 +72,18 @@ def _vanishes(value: float, digits: int) -> bool:
 
 
 def _decimals(value: float, figures: int) -> int:
-    return max(0, figures - 1 - math.floor(math.log10(abs(value)))) if value else figures - 1
+    if value == 0:
+        return figures - 1
+    return max(0, figures - 1 - math.floor(math.log10(abs(value))))
 
 
 def _with_half(value: float, digits: int, half: float | None) -> str:
     text = f"{value:z,.{digits}f}".replace("-", "−")  # no −0; and a hyphen is too short beside the +
     if pd.isna(half) or half == 0:
         return text
-    return f"{text} ± {half:,.{_decimals(half, figures=1) if _vanishes(half, digits) else digits}f}"
+    if _vanishes(half, digits):
+        digits = _decimals(half, figures=1)
+    return f"{text} ± {half:,.{digits}f}"
 
 
 def with_unit(label: str, unit: str) -> str:
@@ -93,16 +98,16 @@ def shortened(text: str) -> str:
 
 def plurals(counts: Iterable[int], noun: str) -> str:
     """ "2 epochs"; of different counts "2 or 5 epochs", of more than two "31 to 40 epochs"."""
-    *fewer, most = sorted(set(counts))
-    if not fewer:
-        return plural(most, noun)
-    return f"{fewer[0]:,} {'to' if len(fewer) > 1 else 'or'} {plural(most, noun)}"
+    *smaller, largest = sorted(set(counts))
+    if not smaller:
+        return plural(largest, noun)
+    return f"{smaller[0]:,} {'to' if len(smaller) > 1 else 'or'} {plural(largest, noun)}"
 
 
 def seeds_named(seeds: Iterable[int]) -> str:
     """ "seed 1", "seeds 1, 2, 3"."""
-    listed = sorted(set(seeds))
-    return f"seed{'' if len(listed) == 1 else 's'} {', '.join(map(str, listed))}"
+    distinct = sorted(set(seeds))
+    return f"seed{'' if len(distinct) == 1 else 's'} {', '.join(map(str, distinct))}"
 
 
 def plural(count: int, noun: str) -> str:

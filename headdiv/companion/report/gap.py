@@ -60,7 +60,7 @@ def gaps(groups: Groups, baseline: str = BASELINE) -> dict[str, list[Difference]
     by_epoch = []
     for epoch in range(epochs):
         losses = {
-            name: {seed: float(curve[epoch]) for seed, curve in of_seeds.items()} for name, of_seeds in curves.items()
+            name: {seed: float(curve[epoch]) for seed, curve in by_seed.items()} for name, by_seed in curves.items()
         }
         by_epoch.append(comparison.against(losses, baseline))
     return {name: [differences[name] for differences in by_epoch] for name in groups if name != baseline}
@@ -90,53 +90,54 @@ def draw_gaps(profile: str, experiment: str, baseline: str = BASELINE) -> Figure
     variants = [variant for variant in groups if variant != baseline]
     if baseline not in groups or not variants:
         raise NotStoredError(f"the gap by epoch needs {baseline} and another variant among profile {profile}'s runs")
-    labels, waiting = labels_of(experiment, groups), not_judged_yet(profile, experiment, groups)
+    labels, pending_note = labels_of(experiment, groups), not_judged_yet(profile, experiment, groups)
     loss = column_of(task_shown(experiment, groups), groups[baseline][0].kind, LOWEST_LOSS)
-    by_variants, margin = gaps(judged_with(profile, experiment), baseline), MARGINS[LOWEST_LOSS]
-    shown = {variant: by_variants[variant] for variant in variants}
+    all_gaps, margin = gaps(judged_with(profile, experiment), baseline), MARGINS[LOWEST_LOSS]
+    shown = {variant: all_gaps[variant] for variant in variants}
     columns = min(COLUMNS, len(variants))
     rows = math.ceil(len(variants) / columns)
-    drawn, axes = new_figure(PANEL[0] * columns + 0.8, PANEL[1] * rows + 1.2, rows, columns, sharex=True, sharey=True)
+    fig, axes = new_figure(PANEL[0] * columns + 0.8, PANEL[1] * rows + 1.2, rows, columns, sharex=True, sharey=True)
     verdicts = []
     for ax, (variant, differences) in zip(axes.flat, shown.items(), strict=False):
         last = differences[-1]
-        decided = NOT_YET if waiting else verdict(last, higher=False, margin=margin)
-        verdicts.append(decided)
-        colour, epochs = VERDICT_LOOKS[decided]["color"], range(1, len(differences) + 1)
-        low, high = ([getattr(each, end) for each in differences] for end in ("low", "high"))
+        decision = NOT_YET if pending_note else verdict(last, higher=False, margin=margin)
+        verdicts.append(decision)
+        colour, epochs = VERDICT_LOOKS[decision]["color"], range(1, len(differences) + 1)
+        low = [difference.low for difference in differences]
+        high = [difference.high for difference in differences]
         ax.fill_between(epochs, low, high, color=colour, alpha=0.25, lw=0)
-        ax.plot(epochs, [each.mean for each in differences], color=colour, lw=1.4)
+        ax.plot(epochs, [difference.mean for difference in differences], color=colour, lw=1.4)
         ax.axhline(0, color="0.35", lw=1)
-        for end in (-margin, margin):
-            ax.axhline(end, color="0.35", lw=0.8, ls="--")
-        text = f"{labels[variant]}\n{signed(last.mean, loss.digits, last.half)}\n{_ended(groups[variant])}"
+        for bound in (-margin, margin):
+            ax.axhline(bound, color="0.35", lw=0.8, ls="--")
+        text = f"{labels[variant]}\n{signed(last.mean, loss.digits, last.half)}\n{_early_stops(groups[variant])}"
         ax.set_title(text, fontsize=SMALL)
         ax.tick_params(labelsize=SMALL)
         add_grid(ax, "y")
         whole_ticks(ax, 6)
-    axes[0, 0].set_ylim(*_late_range(list(shown.values()), margin))
+    axes[0, 0].set_ylim(*_late_limits(list(shown.values()), margin))
     for ax in axes.flat[len(variants) :]:
         ax.set_visible(False)
     for ax in axes.flat[max(len(variants) - columns, 0) : len(variants)]:  # nothing is below these
         ax.tick_params(labelbottom=True)
         ax.set_xlabel("epoch", fontsize=SMALL)
-    drawn.supylabel(f"{loss.label} so far ({loss.unit})\nminus the {labels[baseline]}'s", fontsize=SMALL)
-    equal = Line2D([], [], color="0.35", lw=0.8, ls="--", label=f"equivalence: within ±{margin} nats")
-    add_handles(drawn, [*verdict_areas(verdicts), equal], 4, SMALL)
-    above = f"{title('Gap by epoch', groups)}; simultaneous 95 % intervals at each epoch"
-    add_title(drawn, "\n".join(filter(None, [above, waiting, *failed_trainings(profile, experiment)])))
-    return drawn
+    fig.supylabel(f"{loss.label} so far ({loss.unit})\nminus the {labels[baseline]}'s", fontsize=SMALL)
+    equivalence = Line2D([], [], color="0.35", lw=0.8, ls="--", label=f"equivalence: within ±{margin} nats")
+    add_handles(fig, [*verdict_areas(verdicts), equivalence], 4, SMALL)
+    heading = f"{title('Gap by epoch', groups)}; simultaneous 95 % intervals at each epoch"
+    add_title(fig, "\n".join(filter(None, [heading, pending_note, *failed_trainings(profile, experiment)])))
+    return fig
 
 
-def _ended(runs: Sequence[RunResult]) -> str:
+def _early_stops(runs: Sequence[RunResult]) -> str:
     """How many ended before their last epoch, since the validation loss no longer fell."""
     early = sum(run.epochs < run.config.train.get("epochs", 0) for run in runs)
     return f"{early} of {plural(len(runs), 'training')} ended by patience"
 
 
-def _late_range(curves: Sequence[Sequence[Difference]], margin: float) -> tuple[float, float]:
+def _late_limits(curves: Sequence[Sequence[Difference]], margin: float) -> tuple[float, float]:
     """The ends of an axis with the margin, and with means and intervals of the second half of the epochs."""
-    late = [each for curve in curves for each in curve[len(curve) // 2 :]]
-    ends = np.array([(each.mean, each.low, each.high) for each in late])
-    low, high = np.nanmin([-margin, *ends.flat]), np.nanmax([margin, *ends.flat])
+    late = [difference for curve in curves for difference in curve[len(curve) // 2 :]]
+    values = np.array([(difference.mean, difference.low, difference.high) for difference in late])
+    low, high = np.nanmin([-margin, *values.flat]), np.nanmax([margin, *values.flat])
     return low - 0.05 * (high - low), high + 0.05 * (high - low)

@@ -53,20 +53,22 @@ def judged_with(profile: str, experiment: str) -> Groups:
     So a difference has one interval, whichever table shows it.
     """
     rows = by_variant(profile, experiment)
-    known = {run.hash for runs in rows.values() for run in runs}
+    hashes = {run.hash for runs in rows.values() for run in runs}
     for other in Runs(profile).of_one_model(experiment):
         with contextlib.suppress(NotStoredError):
             for run in stored(profile, other):
-                if run.hash not in known:
+                if run.hash not in hashes:
                     rows.setdefault(f"{run.task}/{run.variant}", []).append(run)
     return rows
 
 
-def more_rows(model: Groups, groups: Groups) -> list[str]:
+def other_rows_note(model: Groups, groups: Groups) -> list[str]:
     """The sentence about rows of a model that stand in another table; nothing where there are none."""
     others = [task_of(runs[0].experiment).label(runs[0].variant) for name, runs in model.items() if name not in groups]
-    what = "The model also has the rows of this profile's other tables with the same baseline runs"
-    return [f"{what}: {', '.join(others)}."] if others else []
+    if not others:
+        return []
+    labels = ", ".join(others)
+    return [f"The model also has the rows of this profile's other tables with the same baseline runs: {labels}."]
 
 
 def runs_of_figure(profile: str, figure: FigureEntry, needs: str = "") -> Groups:
@@ -83,15 +85,15 @@ def runs_of_figure(profile: str, figure: FigureEntry, needs: str = "") -> Groups
     groups = by_variant(profile, figure.experiment)
     variants = dict.fromkeys([*figure.against, *figure.variants]) if figure.variants else groups
     shown = {variant: groups[variant] for variant in variants if variant in groups}
-    lacking = [
+    incomplete = [
         f"{variant} (seed {run.seed})"
         for variant, runs in shown.items()
         for run in runs
         if needs and not run.heads.artifact(needs)
     ]
-    if lacking:
+    if incomplete:
         raise DataError(
-            f"{figure.label}: the stored results of {', '.join(lacking)} have no heads.{needs}; remove their "
+            f"{figure.label}: the stored results of {', '.join(incomplete)} have no heads.{needs}; remove their "
             f"metrics.json, and `{reproduce_command(profile)}` makes them anew"
         )
     return shown
@@ -118,10 +120,10 @@ def all_quiet(groups: Groups) -> bool:
 
 
 def failed_trainings(profile: str, experiment: str) -> list[str]:
-    """The sentence about runs that failed, and whose variants have the other seeds alone."""
+    """The sentence about runs that failed: their variants have only the other seeds."""
     failed = Runs(profile).failed(experiment).items()
-    named = [f"{task_of(experiment).label(variant)} ({', '.join(map(str, seeds))})" for variant, seeds in failed]
-    return [f"Runs that failed twice, by seed: {'; '.join(named)}."] if named else []
+    names = [f"{task_of(experiment).label(variant)} ({', '.join(map(str, seeds))})" for variant, seeds in failed]
+    return [f"Runs that failed twice, by seed: {'; '.join(names)}."] if names else []
 
 
 def place_name(place: str) -> str:
@@ -143,10 +145,13 @@ def kinds_of(modules: Iterable[tuple[str, int]]) -> list[str]:
 
 
 def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
-    """What the paper calls each variant, in this task or in another one; one that it does not name goes by its own."""
+    """The paper's label of each variant, in this task or in another one; without a label, the variant's own name."""
     tasks = [task_of(experiment), *load_paper(experiment.partition("/")[0]).tasks.values()]
-    labels = {name: [task.label(name) for task in tasks] for name in variants}
-    return {name: next((label for label in known if label != name), name) for name, known in labels.items()}
+    labels = {}
+    for variant in variants:
+        candidates = (task.label(variant) for task in tasks)
+        labels[variant] = next((label for label in candidates if label != variant), variant)
+    return labels
 
 
 def score_label(run: RunResult, name: str) -> str:
@@ -155,13 +160,13 @@ def score_label(run: RunResult, name: str) -> str:
     return column.label if column else TASKS[run.kind].score_label(name)
 
 
-def measured(runs: Sequence[RunResult], scores: Mapping[str, Column]) -> dict[str, str]:
+def signatures_of(runs: Sequence[RunResult], scores: Mapping[str, Column]) -> dict[str, str]:
     """How these scores are measured, by their labels."""
     return {column.label: signature(runs, name) for name, column in scores.items() if name in runs[0].scores}
 
 
 def signature(runs: Sequence[RunResult], name: str) -> str:
-    """How a score is measured, in one way or in each of several, without numbers of epochs, which runs do not share."""
+    """How a score is measured, in one way or several, without numbers of epochs, which runs do not share."""
     signatures = []
     for run in runs:
         if name in run.scores:
@@ -170,12 +175,12 @@ def signature(runs: Sequence[RunResult], name: str) -> str:
     return " or ".join(dict.fromkeys(signatures))
 
 
-def title(what: str, groups: Groups, first: bool = False) -> str:
-    """ "What: data, 2 epochs, mean over 2 seeds"; ``first``: the first run of each variant is shown."""
+def title(subject: str, groups: Groups, first: bool = False) -> str:
+    """ "Subject: data, 2 epochs, mean over 2 seeds"; ``first``: the first run of each variant is shown."""
     shown = {variant: runs[:1] for variant, runs in groups.items()} if first else groups
-    every = [run for runs in shown.values() for run in runs]
-    epochs = plurals((run.epochs for run in every), "epoch")
-    return f"{what}: {data_title(every[0].data_name)}, {epochs}, {over_seeds(shown)}"
+    all_runs = [run for runs in shown.values() for run in runs]
+    epochs = plurals((run.epochs for run in all_runs), "epoch")
+    return f"{subject}: {data_title(all_runs[0].data_name)}, {epochs}, {over_seeds(shown)}"
 
 
 def over_seeds(groups: Groups) -> str:
@@ -183,5 +188,5 @@ def over_seeds(groups: Groups) -> str:
     counts = sorted({len(runs) for runs in groups.values()})
     if counts == [1]:
         return seeds_named(runs[0].seed for runs in groups.values())
-    *fewer, most = map(str, counts)
-    return f"mean over {', '.join(fewer)} or {most} seeds" if fewer else f"mean over {most} seeds"
+    *smaller, largest = map(str, counts)
+    return f"mean over {', '.join(smaller)} or {largest} seeds" if smaller else f"mean over {largest} seeds"

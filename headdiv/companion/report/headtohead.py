@@ -17,15 +17,15 @@ from headdiv.companion.report.diversity import DIVERSITY_NOTE, diversity_table
 from headdiv.companion.report.families import (
     compared_scores,
     differences_of,
+    outlier_note,
     scores_of,
-    set_apart,
     single_changes,
 )
-from headdiv.companion.report.formats import NONE, as_printed, enough, plural, with_intervals, with_unit
-from headdiv.companion.report.groups import all_quiet, measured, more_rows
+from headdiv.companion.report.formats import NONE, as_printed, enough_digits, plural, with_intervals, with_unit
+from headdiv.companion.report.groups import all_quiet, other_rows_note, signatures_of
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.result_tables import Results, difference_table
-from headdiv.companion.report.table_data import TableData, ends
+from headdiv.companion.report.table_data import TableData, interval_columns
 from headdiv.companion.report.verdicts import ALPHA, MARGINS, NO_DIFFERENCE
 from headdiv.companion.tasks.bleu import paired_bootstrap
 from headdiv.core.errors import DataError
@@ -50,30 +50,30 @@ def bootstrap(results: Results) -> tuple[dict[str, list[float]], str, list[str]]
         DataError: counts do not have the BLEU of their metrics.
     """
     p_values: dict[str, list[float]] = {}
-    signature, lacking = "", []
+    signature, missing = "", []
     for baseline in results.groups.get(BASELINE, []):
         runs = {run.variant: run for run in results.runs if run.seed == baseline.seed}
-        stored = {variant: _counts(results.profile, run) for variant, run in runs.items()}
-        lacking += [f"{variant} (seed {baseline.seed})" for variant, counts in stored.items() if counts is None]
+        stored = {variant: _sentence_counts(results.profile, run) for variant, run in runs.items()}
+        missing += [f"{variant} (seed {baseline.seed})" for variant, counts in stored.items() if counts is None]
         systems = {variant: counts for variant, counts in stored.items() if counts is not None}
         if BASELINE not in systems or len(systems) == 1:
             continue
-        compared = paired_bootstrap(systems.pop(BASELINE), systems, baseline.config.data.get("lowercase", False))
-        for variant, bleu in {BASELINE: compared.baseline, **compared.scores}.items():
-            _must_agree(results.profile, runs[variant], bleu)
-        for variant, p in compared.p_values.items():
+        result = paired_bootstrap(systems.pop(BASELINE), systems, baseline.config.data.get("lowercase", False))
+        for variant, bleu in {BASELINE: result.baseline, **result.scores}.items():
+            _check_bleu(results.profile, runs[variant], bleu)
+        for variant, p in result.p_values.items():
             p_values.setdefault(variant, []).append(p)
-        signature = compared.signature
-    return p_values, signature, lacking
+        signature = result.signature
+    return p_values, signature, missing
 
 
-def _counts(profile: str, run: RunResult) -> np.ndarray | None:
-    """What BLEU needs of each sentence of the test set, where it is stored."""
+def _sentence_counts(profile: str, run: RunResult) -> np.ndarray | None:
+    """What BLEU needs of each sentence of the test set; None where it is not stored."""
     counts = read_outputs(metrics_path(profile, run.experiment, run.variant, run.seed), profile).counts
     return None if counts is None else np.array(counts)
 
 
-def _must_agree(profile: str, run: RunResult, bleu: float) -> None:
+def _check_bleu(profile: str, run: RunResult, bleu: float) -> None:
     if abs(bleu - run.value(SCORE)) > 1e-6:
         path = metrics_path(profile, run.experiment, run.variant, run.seed)
         raise DataError(
@@ -101,13 +101,13 @@ def comparison_numbers(
     its mean, and its difference from the baseline with the interval's ends.
     """
     groups, p = results.groups, [p_values.get(variant, []) for variant in results.groups]
-    differences, alone = _differences(results, SCORE), uneven(scores_of(results.model, SCORE))
+    differences, outliers = _differences(results, SCORE), uneven(scores_of(results.model, SCORE))
     columns = results.identity() | {"epochs": [mean(run.epochs for run in runs) for runs in groups.values()]}
-    columns |= ends(SCORE, means[SCORE]) | ends(f"{SCORE}_difference", differences)
+    columns |= interval_columns(SCORE, means[SCORE]) | interval_columns(f"{SCORE}_difference", differences)
     columns |= {
         "common_seeds": [difference.count for difference in differences],
         "equivalence_p": [difference.equivalence(MARGINS[SCORE]) for difference in differences],
-        "own_interval": [variant in alone for variant in groups],
+        "own_interval": [variant in outliers for variant in groups],
         "p_lowest": [min(values, default=math.nan) for values in p],
         "p_highest": [max(values, default=math.nan) for values in p],
         "p_below_5_percent": [sum(value < ALPHA for value in values) for values in p],
@@ -116,18 +116,19 @@ def comparison_numbers(
         "parameters_of_base": [share.mean for share in results.means("parameters_of_base")],
     }
     for name in (*MEASURED, *MEASURES):
-        columns |= ends(name, means[name])
+        columns |= interval_columns(name, means[name])
     score = pd.Series(columns[SCORE])
     if BASELINE in groups:  # rows may have other seeds
         base = columns[SCORE][columns["variant"].index(BASELINE)]
         score = (base + pd.Series(columns[f"{SCORE}_difference"])).fillna(score)
     columns["front_parameters"] = pareto_front(columns["parameters"], score)
-    quiet = all_quiet(groups)  # else times are not compared
-    columns["front_training_seconds"] = pareto_front(columns["training_seconds"], score) if quiet else None
+    columns["front_training_seconds"] = None
+    if all_quiet(groups):  # otherwise times are not compared
+        columns["front_training_seconds"] = pareto_front(columns["training_seconds"], score)
     for name in compared_scores(results.task):
         if name != SCORE:
-            columns[name] = [found.mean for found in means[name]]
-            columns |= ends(f"{name}_difference", _differences(results, name))
+            columns[name] = [estimate.mean for estimate in means[name]]
+            columns |= interval_columns(f"{name}_difference", _differences(results, name))
     return pd.DataFrame(columns)
 
 
@@ -151,9 +152,9 @@ def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[bool]:
 def comparison_data(results: Results) -> TableData:
     """Scores, training, single changes, costs, heads and diversity, each a table, and how every number came about."""
     task, groups, quiet = results.task, results.groups, all_quiet(results.groups)
-    p_values, p_signature, lacking = bootstrap(results)
+    p_values, p_signature, missing = bootstrap(results)
     scores = compared_scores(task)
-    learnt = {name: column for name, column in scores.items() if name != SCORE}
+    other_scores = {name: column for name, column in scores.items() if name != SCORE}
     measures = MEASURED | {name: lambda run, name=name: mean_measure(run, name) for name in MEASURES}
     means = {name: results.means(name) for name in scores}
     for name, measure in measures.items():
@@ -162,12 +163,14 @@ def comparison_data(results: Results) -> TableData:
 
     signatures = {"BLEU": results.runs[0].scores[SCORE].signature}
     if p_signature:
-        what = "bootstrap over test sentences, one training each, paired with the baseline of the same seed"
-        signatures["p"] = f"{what}, {p_signature}"
-    searches = sorted({_search(run.cost.search) for run in results.runs if run.cost.search}) if quiet else []
+        signatures["p"] = (
+            "bootstrap over test sentences, one training each, paired with the baseline of the same seed, "
+            f"{p_signature}"
+        )
+    searches = sorted({_search_text(run.cost.search) for run in results.runs if run.cost.search}) if quiet else []
     if searches:
         signatures["sentences/s"] = f"one pass over the test set, by the wall clock: {'; '.join(searches)}"
-    signatures |= measured(results.runs, learnt)
+    signatures |= signatures_of(results.runs, other_scores)
 
     cells = {
         "Seeds": [str(len(runs)) for runs in groups.values()],
@@ -176,16 +179,16 @@ def comparison_data(results: Results) -> TableData:
         "p": [_p_cell(p_values.get(variant, [])) for variant in groups],
     }
     tables = {"score, and its difference from the baseline": results.rows("Method", cells)}
-    if learnt:
+    if other_scores:
         cells = {}
-        for name, column in learnt.items():
+        for name, column in other_scores.items():
             cells[with_unit(column.label, column.unit)] = with_intervals(means[name], column.digits)
             cells[f"{column.label}, difference"] = with_intervals(_differences(results, name), column.digits)
         tables["training, and differences from the baseline"] = results.rows("Method", cells)
     if task.contrasts:
         family, (*_, last) = single_changes(task, groups), scores
-        shown = dict.fromkeys([*family.verdicts.values(), last])  # the score that decides, and the last
-        changes = {name: family.estimate(scores_of(results.model, name)) for name in shown}
+        names = dict.fromkeys([*family.verdicts.values(), last])  # the score that decides, and the last
+        changes = {name: family.estimate(scores_of(results.model, name)) for name in names}
         if family.rows:
             tables[family.caption] = difference_table(results, family, changes, seeds=True, units=True)
     tables["cost"] = results.rows("Method", _cost_cells(numbers, means, quiet))
@@ -193,7 +196,7 @@ def comparison_data(results: Results) -> TableData:
         label[0].upper() + label[1:]: with_intervals(means[name], digits) for name, (label, digits) in MEASURES.items()
     }
     tables["measures of the heads"] = results.rows("Method", cells)
-    notes = [*task.notes, *_notes(numbers, lacking, quiet, bool(searches)), *more_rows(results.model, groups)]
+    notes = [*task.notes, *_notes(numbers, missing, quiet, bool(searches)), *other_rows_note(results.model, groups)]
     diversity = diversity_table(groups)
     if len(diversity):
         tables["diversity and score"] = diversity
@@ -201,9 +204,9 @@ def comparison_data(results: Results) -> TableData:
     return results.table(numbers, tables, signatures, notes)
 
 
-def _search(cost: SearchCost) -> str:
-    how = "greedy" if cost.beam == 1 else f"beam {cost.beam}"
-    return f"{how}, {cost.batch_sentences} sentences at a time, {cost.device}, {plural(cost.threads, 'thread')}"
+def _search_text(cost: SearchCost) -> str:
+    strategy = "greedy" if cost.beam == 1 else f"beam {cost.beam}"
+    return f"{strategy}, {cost.batch_sentences} sentences at a time, {cost.device}, {plural(cost.threads, 'thread')}"
 
 
 def _p_cell(values: Sequence[float]) -> str:
@@ -223,7 +226,7 @@ def _cost_cells(numbers: pd.DataFrame, means: Mapping[str, list[Interval]], quie
         "Relative to the baseline (%)": [as_printed(share, 2) for share in numbers["parameters_of_base"]],
     }
     if quiet:
-        digits = enough(numbers["training_seconds"], 0)
+        digits = enough_digits(numbers["training_seconds"], 0)
         cells["Training (s)"] = with_intervals(means["training_seconds"], digits)
         cells["Translating (sentences/s)"] = with_intervals(means["sentences_per_second"], 1)
     cells["Peak memory (MiB)"] = [as_printed(value, 0) for value in numbers["peak_memory_mib"]]
@@ -234,38 +237,40 @@ def _cost_cells(numbers: pd.DataFrame, means: Mapping[str, list[Interval]], quie
     return cells
 
 
-def _about_intervals(numbers: pd.DataFrame) -> str:
+def _interval_note(numbers: pd.DataFrame) -> str:
     judged = numbers[f"{SCORE}_difference_low"].notna()
     if not judged.any():
         if numbers["seeds"].max() > 1:
             return "No row shares several seeds with the baseline: no difference has an interval."
         return "One seed each, so there are no intervals, and how much another seed would change is not known."
-    how = (
+    note = (
         "The ± after a difference from the baseline is half the width of Dunnett's simultaneous 95 % interval, from "
         "one additive model of variant and seed for all rows with a pooled residual: all intervals of a column hold "
         "jointly with 95 %, and a row with fewer seeds has a wider one. The ± after a score is Student's interval for "
         "its mean over seeds and says nothing about differences."
     )
-    return " ".join([how, *set_apart(numbers.loc[judged & numbers["own_interval"], "label"])])
+    return " ".join([note, *outlier_note(numbers.loc[judged & numbers["own_interval"], "label"])])
 
 
-def _notes(numbers: pd.DataFrame, lacking: list[str], quiet: bool, timed: bool) -> list[str]:
-    notes = [_about_intervals(numbers)]
+def _notes(numbers: pd.DataFrame, missing: list[str], quiet: bool, timed: bool) -> list[str]:
+    notes = [_interval_note(numbers)]
     if numbers["p_seeds"].any():
         notes.append(
             "p tells whether another test set could reverse the difference between two trained models, not whether "
             f"another training run could. If nothing differed, {ALPHA:.0%} of comparisons would come out below {ALPHA}."
         )
-    if lacking:
-        notes.append(f"Without stored counts of n-grams, and so without p: {', '.join(lacking)}.")
+    if missing:
+        notes.append(f"Without stored counts of n-grams, and so without p: {', '.join(missing)}.")
     if quiet:
         notes.append("Times are by the wall clock, measured once per run.")
     if quiet and not timed:
         notes.append("These runs' searches were not timed.")
     notes.append("Peak memory is that of a GPU's allocator, or of the whole process on a CPU.")
     front = "Pareto front: no other method has as high a BLEU with fewer parameters (size)"
-    busy = ". These runs are not known to have had the machine to themselves, so no times are shown."
-    notes.append(front + (", or after less training (time)." if quiet else busy))
+    if quiet:
+        notes.append(f"{front}, or after less training (time).")
+    else:
+        notes.append(f"{front}. These runs are not known to have had the machine to themselves, so no times are shown.")
     notes.append(
         "Measures of heads are on the validation split, means over the attention modules and their heads or pairs of "
         "heads, before the output stage. In a mixture of heads, head 1 is each token's first choice."

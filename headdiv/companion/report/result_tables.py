@@ -33,26 +33,26 @@ from headdiv.companion.report.families import (
     compared_scores,
     families_of,
     means_of,
+    outlier_note_by_score,
     scores_of,
-    set_apart_by_score,
     with_columns_of,
 )
-from headdiv.companion.report.formats import NONE, as_printed, enough, significant, with_intervals, with_unit
+from headdiv.companion.report.formats import NONE, as_printed, enough_digits, significant, with_intervals, with_unit
 from headdiv.companion.report.groups import (
     Groups,
     all_quiet,
     by_variant,
     failed_trainings,
     judged_with,
-    measured,
-    more_rows,
     not_judged_yet,
+    other_rows_note,
     score_label,
     signature,
+    signatures_of,
     task_shown,
 )
 from headdiv.companion.report.scale import model_size, scale
-from headdiv.companion.report.table_data import BESIDE, OURS, PLUS_MINUS, SIMULTANEOUS, TableData, ends
+from headdiv.companion.report.table_data import BESIDE, OURS, PLUS_MINUS, SIMULTANEOUS, TableData, interval_columns
 from headdiv.companion.report.verdicts import MARGINS, NO_DIFFERENCE, verdict
 
 TIMES = ("training_hours", "training_days", "inference_ms")  # by the wall clock, which other work lengthens
@@ -67,7 +67,7 @@ class Results:
         task: the paper's, as the runs' data let it be shown.
         groups: the runs by variant.
         model: the rows that one additive model judges, among them those of other tables with the same baseline.
-        waiting: why nothing is judged yet; "" where all runs are there that the rules ask for.
+        pending_note: why nothing is judged yet; "" where all runs are there that the rules ask for.
     """
 
     profile: str
@@ -75,7 +75,7 @@ class Results:
     task: PaperTask
     groups: Groups
     model: Groups
-    waiting: str
+    pending_note: str
 
     @property
     def runs(self) -> list[RunResult]:
@@ -91,7 +91,7 @@ class Results:
         }
 
     def means(self, score: str) -> list[Interval]:
-        """The mean of a score, or of what else the paper has a column of, for each variant."""
+        """The mean of a score, or of another of the paper's columns, for each variant."""
         if score != "parameters_of_base":
             return list(means_of(self.groups, score).values())
         base = self.groups[BASELINE][0].parameters if BASELINE in self.groups else math.nan
@@ -109,9 +109,9 @@ class Results:
         notes: list[str],
         remarks: Iterable[str] = (),
     ) -> TableData:
-        """The whole table; ``remarks`` stand between that it is not judged yet and what trainings failed."""
-        waiting = [self.waiting] if self.waiting else []
-        remarks = [*waiting, *remarks, *failed_trainings(self.profile, self.experiment)]
+        """The whole table, with ``remarks`` between what is not judged yet and which trainings failed."""
+        pending = [self.pending_note] if self.pending_note else []
+        remarks = [*pending, *remarks, *failed_trainings(self.profile, self.experiment)]
         return TableData(
             self.task.table,
             self.task.title,
@@ -147,23 +147,23 @@ def difference_table(
 
     Args:
         results: whose task has the scores' columns.
-        family: that the rows are of.
+        family: of the rows.
         differences: by score, one for each row.
-        seeds: whether a column counts them.
+        seeds: whether a column counts the seeds.
         units: whether headings have the scores' units.
     """
-    task, shown = results.task, pd.DataFrame([row.names for row in family.rows], columns=list(family.heads))
+    task, table = results.task, pd.DataFrame([row.names for row in family.rows], columns=list(family.heads))
     if seeds:
         rows = zip(*differences.values(), strict=True)
-        shown["Seeds"] = [str(max(difference.count for difference in row)) for row in rows]
+        table["Seeds"] = [str(max(difference.count for difference in row)) for row in rows]
     for score, rows in differences.items():
         column = task.columns[score]
         heading = with_unit(column.label, column.unit) if units else column.label
-        shown[heading] = with_intervals(rows, column.digits)
-    if not results.waiting:
+        table[heading] = with_intervals(rows, column.digits)
+    if not results.pending_note:
         for heading, score in family.verdicts.items():
-            shown[heading] = [_verdict(task, family, score, difference) for difference in differences[score]]
-    return shown
+            table[heading] = [_verdict(task, family, score, difference) for difference in differences[score]]
+    return table
 
 
 def _verdict(task: PaperTask, family: Family, score: str, difference: Difference) -> str:
@@ -171,15 +171,15 @@ def _verdict(task: PaperTask, family: Family, score: str, difference: Difference
     if not difference.count:
         return NONE
     margin = MARGINS.get(score) if task.primary else None
-    decided = verdict(difference, task.columns[score].better != "lower", margin)
-    return family.words.get(decided, decided) if score == task.primary else decided
+    decision = verdict(difference, task.columns[score].better != "lower", margin)
+    return family.words.get(decision, decision) if score == task.primary else decision
 
 
 # ---- an experiment's results beside the paper's
 
 
 def _all_means(results: Results) -> dict[str, list[Interval]]:
-    """Of the paper's columns, then of every other score."""
+    """The means of the paper's columns, then of every other score."""
     return {name: results.means(name) for name in dict.fromkeys([*results.task.columns, *results.runs[0].scores])}
 
 
@@ -189,7 +189,7 @@ def _results_numbers(results: Results, means: Mapping[str, list[Interval]]) -> p
     Columns: variant, label, seeds, epochs (a mean: ``train.patience`` ends seeds at different ones),
     training_examples, epoch_tokens (where an epoch is so many tokens of a stream), then for each of the paper's columns
     ``<name>``, ``<name>_sd`` and, on the paper's data, ``<name>_paper``; for every other score ``<name>``,
-    ``<name>_sd``; at last speed and cost.
+    ``<name>_sd``; finally speed and cost.
     """
     task, groups = results.task, list(results.groups.values())
     examples = [runs[0].training_examples for runs in groups]
@@ -199,9 +199,9 @@ def _results_numbers(results: Results, means: Mapping[str, list[Interval]]) -> p
         "epoch_tokens": [runs[0].config.data.get("epoch_tokens", math.nan) for runs in groups],
     }
     for name, intervals in means.items():
-        columns[name] = [found.mean for found in intervals]
+        columns[name] = [estimate.mean for estimate in intervals]
         columns[f"{name}_sd"] = [
-            found.half / half_width(1, found.count) if found.count > 1 else math.nan for found in intervals
+            estimate.half / half_width(1, estimate.count) if estimate.count > 1 else math.nan for estimate in intervals
         ]
         if name in task.columns and not task.others_data:
             columns[f"{name}_paper"] = _reported(results, name)
@@ -218,9 +218,9 @@ def _reported(results: Results, name: str) -> list[float]:
 
 
 def results_data(results: Results) -> TableData:
-    """The results of an experiment: the paper's columns with ours beside them, then what else was measured.
+    """The results of an experiment: the paper's columns with ours beside them, then further measurements.
 
-    For people, there are no times of runs beside which the machine did other work, or may have done.
+    The tables for people leave out times of runs beside which the machine did, or may have done, other work.
     """
     task, groups, first, means = results.task, results.groups, results.runs[0], _all_means(results)
     numbers, quiet = _results_numbers(results, means), all_quiet(groups)
@@ -228,12 +228,16 @@ def results_data(results: Results) -> TableData:
     columns = {name: column for name, column in task.columns.items() if name not in hidden}
     compared = [name for name in compared_scores(task) if name in columns]
     family, scores = against_baseline(task, groups), {name: scores_of(results.model, name) for name in compared}
-    differences = {name: family.estimate(of_score) for name, of_score in scores.items()}
-    differences = {name: rows for name, rows in differences.items() if any(row.freedom for row in rows)}
+    differences = {}
+    for name in compared:
+        rows = family.estimate(scores[name])
+        if any(row.freedom for row in rows):
+            differences[name] = rows
     tables = {OURS if task.others_data else BESIDE: _beside_paper(results, {name: means[name] for name in columns})}
     notes = [*task.notes]
-    if lacking := [column.label for name, column in columns.items() if numbers[name].isna().all()]:
-        notes.append(f"Not measured in these runs: {', '.join(lacking)}.")
+    missing = [column.label for name, column in columns.items() if numbers[name].isna().all()]
+    if missing:
+        notes.append(f"Not measured in these runs: {', '.join(missing)}.")
     if hidden:
         notes.append(UNTIMED)
     if numbers["seeds"].max() > 1:
@@ -241,28 +245,26 @@ def results_data(results: Results) -> TableData:
     if differences:
         tables[family.caption] = difference_table(results, family, differences, seeds=True)
         notes.append(SIMULTANEOUS)
-        apart = {task.columns[name].label: uneven(scores[name]) & groups.keys() for name in compared}
-        notes += set_apart_by_score(task, apart)
-    notes += more_rows(results.model, groups)
-    more = {
-        with_unit(score_label(first, name), first.scores[name].unit): [
-            significant(found.mean, found.half) for found in means[name]
-        ]
-        for name in first.scores
-        if name not in task.columns and name not in hidden
-    }
+        outliers = {task.columns[name].label: uneven(scores[name]) & groups.keys() for name in compared}
+        notes += outlier_note_by_score(task, outliers)
+    notes += other_rows_note(results.model, groups)
+    cells = {}
+    for name in first.scores:
+        if name not in task.columns and name not in hidden:
+            heading = with_unit(score_label(first, name), first.scores[name].unit)
+            cells[heading] = [significant(estimate.mean, estimate.half) for estimate in means[name]]
     if quiet:
-        more["Tokens/s"] = [significant(value) for value in numbers["tokens_per_second"]]
-        more["Training (s)"] = [significant(value) for value in numbers["training_seconds"]]
-    tables["further measurements"] = results.rows("Architecture", more)
+        cells["Tokens/s"] = [significant(value) for value in numbers["tokens_per_second"]]
+        cells["Training (s)"] = [significant(value) for value in numbers["training_seconds"]]
+    tables["further measurements"] = results.rows("Architecture", cells)
     signatures = {
         score_label(first, name): signature(results.runs, name) for name in first.scores if name not in hidden
     }
-    return results.table(numbers, tables, signatures, notes, _of_other_sizes(results))
+    return results.table(numbers, tables, signatures, notes, _size_remark(results))
 
 
-def _of_other_sizes(results: Results) -> list[str]:
-    """The sentence about the paper's model, where ours beside its numbers is another one."""
+def _size_remark(results: Results) -> list[str]:
+    """The sentence about the paper's model, where ours has another size."""
     sizes, config = results.task.sizes, results.runs[0].config
     if sizes is None or model_size(sizes.model, sizes.data) == model_size(config.model, config.data):
         return []
@@ -277,7 +279,7 @@ def _beside_paper(results: Results, means: Mapping[str, list[Interval]]) -> pd.D
     cells = {}
     for name, intervals in means.items():
         column = results.task.columns[name]
-        digits = enough((found.mean for found in intervals), column.digits)
+        digits = enough_digits((estimate.mean for estimate in intervals), column.digits)
         cells[with_unit(column.label, column.unit)] = with_intervals(intervals, digits)
         if not results.task.others_data:
             reported = _reported(results, name)
@@ -294,8 +296,7 @@ def family_data(results: Results) -> TableData:
     families, means = families_of(task, groups), {name: results.means(name) for name in columns}
     scores = {name: scores_of(results.model, name) for name in columns}
     differences = {
-        name: {score: family.estimate(of_score) for score, of_score in scores.items()}
-        for name, family in families.items()
+        name: {score: family.estimate(scores[score]) for score in columns} for name, family in families.items()
     }
     cells = {"Seeds": [str(len(runs)) for runs in groups.values()]}
     for name, column in columns.items():
@@ -304,15 +305,15 @@ def family_data(results: Results) -> TableData:
     for name, family in families.items():
         if family.rows:
             tables[family.caption] = difference_table(results, family, differences[name])
-    apart: dict[str, set[str]] = {
+    outliers: dict[str, set[str]] = {
         column.label: set().union(*(uneven(family.scores(scores[name])) for family in families.values()))
         for name, column in columns.items()
     }
-    judge = task.columns[task.primary]
+    primary = task.columns[task.primary]
     slopes = "; slopes enter it as one slope for each model and seed" if "slope" in families else ""
     notes = [
-        f"Verdicts are by the {judge.label[0].lower()}{judge.label[1:]}: its simultaneous interval excludes 0, or "
-        f"else two one-sided t-tests at 5 % show a difference within ±{MARGINS[task.primary]} {judge.unit} "
+        f"Verdicts are by the {primary.label[0].lower()}{primary.label[1:]}: its simultaneous interval excludes 0, or "
+        f"else two one-sided t-tests at 5 % show a difference within ±{MARGINS[task.primary]} {primary.unit} "
         f"(BLEU: ±{MARGINS['bleu']}).",
         "The ± after a difference is half the width of its 95 % interval, simultaneous over its table, from one "
         f"additive model of variant and seed with a pooled residual{slopes}.",
@@ -324,9 +325,9 @@ def family_data(results: Results) -> TableData:
     return results.table(
         _family_numbers(results, families, means, differences),
         tables,
-        measured(results.runs, columns),
+        signatures_of(results.runs, columns),
         notes + task.notes,
-        set_apart_by_score(task, apart),
+        outlier_note_by_score(task, outliers),
     )
 
 
@@ -338,7 +339,7 @@ def _family_numbers(
 ) -> pd.DataFrame:
     """One line a stored variant: means of scores, and differences from the Transformer (at the same level).
 
-    At several levels, how the difference changes with them too; else equivalence, and the ends of means.
+    At several levels also how the difference changes with them; otherwise equivalence, and the ends of means.
     """
     first, *_ = families
     compared = [next(iter(row.weights)) for row in families[first].rows]
@@ -350,7 +351,7 @@ def _family_numbers(
         against_plain = dict(zip(compared, differences[first][score], strict=True))
         minus_plain = [against_plain.get(variant, NO_DIFFERENCE) for variant in results.groups]
         if change is None:
-            columns |= ends(score, intervals) | ends(f"{score}_difference", minus_plain)
+            columns |= interval_columns(score, intervals) | interval_columns(f"{score}_difference", minus_plain)
             columns[f"{score}_equivalence_p"] = [
                 difference.equivalence(MARGINS[score]) if score in MARGINS else math.nan for difference in minus_plain
             ]
@@ -358,7 +359,7 @@ def _family_numbers(
             rows = zip(families[change].rows, differences[change][score], strict=True)
             by_method = {row.names[0]: difference.mean for row, difference in rows}
             methods = [results.task.variants[variant].label for variant in results.groups]
-            columns[score] = [found.mean for found in intervals]
-            columns |= ends(f"{score}_difference", minus_plain)
+            columns[score] = [estimate.mean for estimate in intervals]
+            columns |= interval_columns(f"{score}_difference", minus_plain)
             columns[f"{score}_change"] = [by_method.get(method, math.nan) for method in methods]
     return pd.DataFrame(columns)

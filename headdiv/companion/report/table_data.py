@@ -40,25 +40,25 @@ class TableData:
         return self.numbers.map(lambda x: float(f"{x:.{DIGITS}g}") if isinstance(x, float) else x).to_csv(index=False)
 
     def markdown(self) -> str:
-        """All of it; what results say of themselves is text: no HTML, no links."""
+        """The whole table; texts of results become neither HTML nor links."""
         parts = [f"# {self.number}: {_text(self.title)}", *self._parts(), self._measured()]
         return "\n\n".join(parts).rstrip("\n") + "\n"
 
     def folded(self) -> str:
-        """Without its heading; how the numbers are measured is folded, as far as what shows Markdown can fold."""
+        """Without its heading; how the numbers are measured is folded, if the viewer of the Markdown can fold."""
         parts = self._parts()
         if measured := self._measured():
             parts.append(f"<details><summary>How these numbers are measured</summary>\n\n{measured}\n\n</details>")
         return "\n\n".join(parts) + "\n"
 
     def _captioned(self) -> list[tuple[str, pd.DataFrame]]:
-        """Each table with its caption as a sentence begins; "" where it is the only one."""
+        """Each table with its caption, capitalised; "" where it is the only one."""
         if len(self.tables) == 1:
             return [("", table) for table in self.tables.values()]
         return [(f"{caption[0].upper()}{caption[1:]}", table) for caption, table in self.tables.items()]
 
     def _parts(self) -> list[str]:
-        parts = [_text(self.scale), _list(self.remarks)]
+        parts = [_text(self.scale), _bullet_list(self.remarks)]
         for caption, table in self._captioned():
             parts.append(f"**{_text(caption)}**" if caption else "")
             cells = table.rename(columns=_cell).map(_cell)
@@ -66,10 +66,10 @@ class TableData:
         return [part for part in parts if part]
 
     def _measured(self) -> str:
-        return _list([*(f"{label}: {how}" for label, how in self.signatures.items()), *self.notes])
+        return _bullet_list([*(f"{label}: {signature}" for label, signature in self.signatures.items()), *self.notes])
 
 
-def ends(name: str, intervals: Iterable[Interval]) -> dict[str, list[float]]:
+def interval_columns(name: str, intervals: Iterable[Interval]) -> dict[str, list[float]]:
     """Columns of `TableData.numbers`: means by this name, the ends of intervals as ``<name>_low`` and ``_high``."""
     rows = list(intervals)
     return {
@@ -80,11 +80,12 @@ def ends(name: str, intervals: Iterable[Interval]) -> dict[str, list[float]]:
 
 
 def alignment(table: pd.DataFrame) -> list[str]:
-    """How columns are aligned: "left" the names of the rows and what has words and no numbers, "right" the others."""
-    return ["left", *("left" if _of_words(table.iloc[:, at]) else "right" for at in range(1, table.shape[1]))]
+    """How columns are aligned: "left" rows' names and columns with words and no numbers, "right" all others."""
+    columns = (table.iloc[:, index] for index in range(1, table.shape[1]))
+    return ["left", *("left" if _has_only_words(column) else "right" for column in columns)]
 
 
-def _of_words(column: pd.Series) -> bool:
+def _has_only_words(column: pd.Series) -> bool:
     cells = [str(cell) for cell in column]
     return any(cell[:1].isalpha() for cell in cells) and not any(re.match(r"[+−-]?\d", cell) for cell in cells)
 
@@ -100,7 +101,7 @@ def _text(text: object) -> str:
     return one_line(text).replace("<", "\\<").replace("](", "]\\(").replace("]:", "]\\:").replace("![", "!\\[")
 
 
-def _list(lines: list[str]) -> str:
+def _bullet_list(lines: list[str]) -> str:
     return "\n".join(f"- {_text(line)}" for line in lines)
 
 
