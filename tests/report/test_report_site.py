@@ -122,7 +122,7 @@ def test_a_paper_without_anything_stored_has_no_page(project):
 
 def test_a_report_replaces_a_report_or_an_empty_folder_and_nothing_else(finished, monkeypatch):
     def built(source, folder):
-        write_text(folder / build.SIGN, "")
+        write_text(folder / build.MARKER, "")
         write_text(folder / "index.html", "")
 
     monkeypatch.setattr(build, "build_site", built)
@@ -136,7 +136,7 @@ def test_a_report_replaces_a_report_or_an_empty_folder_and_nothing_else(finished
     build.write_report("tiny", folder)
     assert not (folder / "old.html").exists()
     assert (killed.exists(), other.exists()) == (False, True)
-    (folder / build.SIGN).unlink()
+    (folder / build.MARKER).unlink()
     for other in (folder, folder / "index.html"):
         with pytest.raises(DataError, match="holds something that is no report"):
             build.write_report("tiny", other)

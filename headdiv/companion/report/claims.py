@@ -165,8 +165,8 @@ def _counts(paper: str) -> Iterator[Judgement]:
 def _computed(paper: str) -> Iterator[Judgement]:
     """What a paper's own numbers contradict."""
     names = {"__builtins__": {}, "count": partial(_parameters, paper), "examples": _examples}
-    for why in load_claims(paper).contradictions:
-        for claim in why.claims:
+    for contradiction in load_claims(paper).contradictions:
+        for claim in contradiction.claims:
             ours = eval(claim.computed, names)  # it stands in a file of this package
             value: float | bool = True
             unit, follows = "", bool(ours)
@@ -175,9 +175,10 @@ def _computed(paper: str) -> Iterator[Judgement]:
                 value = float(number) if "." in number else int(number)
                 last_digit = 10.0 ** -len(number.partition(".")[2])
                 follows = abs(ours - value) <= last_digit / 2 + 1e-9 * abs(value)
-            shown = {claim.computed: ours} | {what: eval(also, names) for what, also in claim.also.items()}
-            working = "; ".join(f"{what}: {show(number)}" for what, number in shown.items())
-            yield _recomputed(paper, f"{claim.place}, {claim.says}", value, unit, ours, follows, working, why)
+            numbers = {claim.computed: ours}
+            numbers |= {name: eval(expression, names) for name, expression in claim.also.items()}
+            working = "; ".join(f"{name}: {show(number)}" for name, number in numbers.items())
+            yield _recomputed(paper, f"{claim.place}, {claim.says}", value, unit, ours, follows, working, contradiction)
 
 
 def _recomputed(
@@ -188,11 +189,11 @@ def _recomputed(
     ours: float | bool,
     follows: bool,
     working: str,
-    why: Counts | Contradiction | None,
+    explanation: Counts | Contradiction | None,
 ) -> Judgement:
-    if follows or why is None:
+    if follows or explanation is None:
         return Judgement(paper, place, value, unit, ours, "follows" if follows else "contradicted", working)
-    return Judgement(paper, place, value, unit, ours, "contradicted", working, why.cause, why.grade)
+    return Judgement(paper, place, value, unit, ours, "contradicted", working, explanation.cause, explanation.grade)
 
 
 def _relations(paper: str) -> Iterator[Judgement]:
@@ -209,12 +210,12 @@ def _relations(paper: str) -> Iterator[Judgement]:
 
 def _relation(paper: str, name: str, relation: Relation, rows: Groups) -> Judgement:
     tasks, claims, score = load_paper(paper).tasks, load_claims(paper), relation.score
-    other_task, _, other = relation.against.rpartition("/")
+    other_task, _, other_variant = relation.against.rpartition("/")
     columns = tasks[name].columns
-    what = columns[score].label if score in columns else score.replace("_", " ")
-    than = "of" if relation.holds == "within half a point" else "than"
-    labels = tasks[name].label(relation.variant), tasks[other_task or name].label(other)
-    place = f"{relation.place}, {what} of {labels[0]} is {relation.holds} {than} that of {labels[1]}"
+    measure = columns[score].label if score in columns else score.replace("_", " ")
+    preposition = "of" if relation.holds == "within half a point" else "than"
+    labels = tasks[name].label(relation.variant), tasks[other_task or name].label(other_variant)
+    place = f"{relation.place}, {measure} of {labels[0]} is {relation.holds} {preposition} that of {labels[1]}"
     scores = _scores(rows, relation)
     if not {relation.variant, relation.against} <= scores.keys():
         return Judgement(
@@ -223,7 +224,7 @@ def _relation(paper: str, name: str, relation: Relation, rows: Groups) -> Judgem
     (difference,) = pair_differences(scores, [(relation.variant, relation.against)])
     low, high = ACCEPTED[relation.holds]
     means = " against ".join(show(fmean(scores[row].values())) for row in (relation.variant, relation.against))
-    working = f"{means}, difference {_shown(difference)}; profile {claims.measured[name]}"
+    working = f"{means}, difference {_describe(difference)}; profile {claims.measured[name]}"
     verdict = decide(difference, low, high)
     if note := claims.not_comparable.get(score):
         verdict, working = "not comparable", f"{working}; {note}"
@@ -248,7 +249,7 @@ def decide(difference: Difference, low: float, high: float) -> Verdict:
     return "refuted" if difference.high < low or difference.low > high else "undecided"
 
 
-def _shown(difference: Difference) -> str:
+def _describe(difference: Difference) -> str:
     if difference.count < 2:
         return f"{show(difference.mean)} of one seed, which has no interval"
     ends, seeds = f"{difference.low:.4g} to {difference.high:.4g}", plural(difference.count, "seed")
@@ -259,10 +260,10 @@ def _shown(difference: Difference) -> str:
 def _parameters(paper: str, name: str, variant: str = BASELINE, vocabulary: tuple[int, ...] = (), **sizes: int) -> int:
     """Parameters of a row at its task's sizes, but for those given."""
     task = load_paper(paper).tasks[name]
-    row, known = task.variants[variant], task.sizes or load_claims(paper).counts[name]
-    model = {**known.model, **row.model, **sizes}
+    row, defaults = task.variants[variant], task.sizes or load_claims(paper).counts[name]
+    model = {**defaults.model, **row.model, **sizes}
     data = task.sizes.data if task.sizes else {}
-    return count(task.kind or name, row.method, model, vocabulary or known.vocabulary, data)
+    return count(task.kind or name, row.method, model, vocabulary or defaults.vocabulary, data)
 
 
 def _examples(data: str, split: str) -> int:
@@ -271,7 +272,7 @@ def _examples(data: str, split: str) -> int:
 
 
 def show(value: float) -> str:
-    """A number in a text: whole ones in full, with thousands set apart, others with six digits."""
+    """A number in a text: whole ones in full, with thousands separators, others with six digits."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return f"{int(value):,}" if value == int(value) else f"{value:.6g}"
@@ -280,24 +281,24 @@ def show(value: float) -> str:
 def as_text(rows: Sequence[Judgement], verbose: bool = False) -> str:
     """The ledger by paper for a terminal: contradictions under their causes, the gravest first.
 
-    ``verbose``: with how each was computed; else what follows and what was not run, which need no look, is only
+    ``verbose``: with how each was computed; else claims that follow or were not run, which need no look, are only
     counted.
     """
     lines = []
     for paper, group in groupby(rows, lambda row: row.paper):
-        of_paper = list(group)
+        judgements = list(group)
         for verdict in VERDICTS:
-            if claims := [row for row in of_paper if row.verdict == verdict]:
+            if claims := [row for row in judgements if row.verdict == verdict]:
                 lines.append(f"{paper}: {verdict} ({len(claims)})")
                 if verbose or verdict not in NEED_NO_LOOK:
-                    lines += _claims(claims, verbose)
+                    lines += _claim_lines(claims, verbose)
         lines.append("")
     if not verbose:
         lines.append("-v shows every claim and how it was computed.")
     return "\n".join(lines).rstrip()
 
 
-def _claims(claims: Sequence[Judgement], verbose: bool) -> Iterator[str]:
+def _claim_lines(claims: Sequence[Judgement], verbose: bool) -> Iterator[str]:
     grades, causes = [None, *GRADES], list(dict.fromkeys(row.cause for row in claims))
     in_order = sorted(claims, key=lambda row: (grades.index(row.grade), causes.index(row.cause)))
     for cause, group in groupby(in_order, lambda row: row.cause):

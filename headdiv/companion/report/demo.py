@@ -40,7 +40,7 @@ Next steps:
 
 
 def demo(profile: str = "quick") -> tuple[list[dict[str, str]], Path]:
-    """Train both, or load them; rows of a table, a column a model, and the path of a picture of shipped models' heads.
+    """Train both, or load them: a table's rows, a column a model, and the path of a picture of shipped models' heads.
 
     The models that are trained are those of the profile, so its pipeline does not train them again.
     """
@@ -68,7 +68,7 @@ def demo(profile: str = "quick") -> tuple[list[dict[str, str]], Path]:
 
 
 def where_to_go_on(picture: Path) -> str:
-    """What is said below the table, in a clone and in a folder that `headdiv init` wrote."""
+    """The text below the table, in a clone or in a folder that `headdiv init` wrote."""
     clone = (paths.home() / "Makefile").is_file()
     return DEMO.format(
         picture=picture,

@@ -29,7 +29,7 @@ from headdiv.methods import METHODS
 
 SHOWN = ("cka", "cosine", "effective_rank")
 FAR = 10  # BLEU from the median variant: a model that has learnt little
-FEWEST = 5  # variants; of fewer a curve says nothing
+FEWEST = 5  # variants; with fewer a curve says nothing
 
 
 class Relation(NamedTuple):
@@ -69,11 +69,11 @@ def relation(table: pd.DataFrame, measure: str) -> Relation:
     """The relation of a measure and BLEU.
 
     The bootstrap draws variants, each with all of its seeds: seeds of one variant are no independent points. A sample
-    is how often each run is drawn; in the first one each is once.
+    says how often each run is drawn; the first one has each once.
     """
-    of_run, names = pd.factorize(table["variant"])
-    drawn = np.random.default_rng(SEED).multinomial(len(names), np.full(len(names), 1 / len(names)), SAMPLES)
-    counts = np.vstack([np.ones(len(table)), drawn[:, of_run]])  # (samples, runs)
+    indices, names = pd.factorize(table["variant"])  # of each run's variant
+    draws = np.random.default_rng(SEED).multinomial(len(names), np.full(len(names), 1 / len(names)), SAMPLES)
+    counts = np.vstack([np.ones(len(table)), draws[:, indices]])  # (samples, runs)
     x, y = table[measure].to_numpy(), table[SCORE].to_numpy()
     ranks = _ranks(y, counts)  # (samples, runs)
     rhos = _correlation(_ranks(x, counts), ranks, counts)
@@ -82,24 +82,26 @@ def relation(table: pd.DataFrame, measure: str) -> Relation:
     powers = np.stack([z**2, z, np.ones_like(z)], axis=1)  # (runs, 3)
     normal = np.einsum("sn,ni,nj->sij", counts, powers, powers)
     a, b, c = np.einsum("sij,sj->is", np.linalg.pinv(normal), counts * ranks @ powers)
-    at = np.divide(-b, 2 * a, out=np.full_like(a, np.nan), where=a < 0)
-    inside = (at > np.where(counts > 0, z, np.inf).min(1)) & (at < np.where(counts > 0, z, -np.inf).max(1))
-    optimum = float(x.mean() + x.std() * at[0]) if inside[0] else None
-    left = ranks[0] - powers @ (a[0], b[0], c[0])
-    r_squared = float(1 - left.var() / ranks[0].var())
+    vertex = np.divide(-b, 2 * a, out=np.full_like(a, np.nan), where=a < 0)
+    inside = (vertex > np.where(counts > 0, z, np.inf).min(1)) & (vertex < np.where(counts > 0, z, -np.inf).max(1))
+    optimum = float(x.mean() + x.std() * vertex[0]) if inside[0] else None
+    residuals = ranks[0] - powers @ (a[0], b[0], c[0])
+    r_squared = float(1 - residuals.var() / ranks[0].var())
     return Relation(float(rhos[0]), float(low), float(high), r_squared, optimum, float(inside[1:].mean()))
 
 
 def _ranks(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Mean rank of each run's value among those drawn: (samples, runs)."""
-    below, equal = (compare(values[None], values[:, None]).astype(float) for compare in (np.less, np.equal))
+    below = (values[None] < values[:, None]).astype(float)
+    equal = (values[None] == values[:, None]).astype(float)
     return counts @ below.T + (counts @ equal.T + 1) / 2
 
 
 def _correlation(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Of each sample, (samples, runs) -> (samples,); NaN where one is constant."""
+    """Correlation in each sample, (samples, runs) -> (samples,); NaN where x or y is constant."""
     n = counts.sum(1, keepdims=True)
-    x, y = (each - (counts * each).sum(1, keepdims=True) / n for each in (x, y))
+    x = x - (counts * x).sum(1, keepdims=True) / n
+    y = y - (counts * y).sum(1, keepdims=True) / n
     with np.errstate(invalid="ignore"):
         return (counts * x * y).sum(1) / np.sqrt((counts * x * x).sum(1) * (counts * y * y).sum(1))
 
@@ -107,7 +109,7 @@ def _correlation(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> np.ndarray
 def within_losses(table: pd.DataFrame) -> pd.DataFrame:
     """The runs of losses whose strength is swept, BLEU and measures minus the mean over all runs of the same loss.
 
-    What is left differs by how strong a loss is, not by which loss it is.
+    The remaining differences are due to how strong a loss is, not to which loss it is.
     """
     swept = table.groupby("method").filter(is_sweep)
     values = [SCORE, *SHOWN]
@@ -137,8 +139,8 @@ def diversity_table(groups: Groups) -> pd.DataFrame:
     far = list(means.index[(means - means.median()).abs() > FAR])
     subsets = {"all": table, "strengths of one loss": within_losses(table)}
     if far:
-        without, rest = f"without {', '.join(far)}", table[~table["variant"].isin(far)]
-        subsets |= {without: rest, f"strengths of one loss, {without}": within_losses(rest)}
+        name, near = f"without {', '.join(far)}", table[~table["variant"].isin(far)]
+        subsets |= {name: near, f"strengths of one loss, {name}": within_losses(near)}
     rows = []
     for subset, runs in subsets.items():
         for name, related in relations(runs).items():
@@ -181,7 +183,7 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     table = runs_table(groups)
     related, baseline = relations(table), table[table["variant"] == BASELINE]
     styles = looks({method: {"name": method} for method in table["method"].unique()})
-    drawn, axes = new_figure(9.2, 4.6, 1, len(SHOWN), sharey=True)
+    fig, axes = new_figure(9.2, 4.6, 1, len(SHOWN), sharey=True)
     for ax, name in zip(axes.flat, SHOWN, strict=True):
         for method, runs in table.groupby("method", sort=False):
             points = styles[method] | {"ls": "none", "mew": 0.5, "mec": "0.2"}
@@ -198,10 +200,11 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
         if len(baseline):
             ax.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
     axes[0, 0].set_ylabel("BLEU minus the baseline's, test set" if len(baseline) else "BLEU, test set")
-    for ax in axes.flat if len(baseline) else ():
-        spread_around_zero(ax, named=ax is axes[0, 0])
-    add_legend(drawn, axes.flat, columns=6, fontsize=SMALL)
-    runs = [run for of_variant in groups.values() for run in of_variant]
+    if len(baseline):
+        for ax in axes.flat:
+            spread_around_zero(ax, named=ax is axes[0, 0])
+    add_legend(fig, axes.flat, columns=6, fontsize=SMALL)
+    runs = [run for variant_runs in groups.values() for run in variant_runs]
     epochs = plurals((run.epochs for run in runs), "epoch")
-    add_title(drawn, f"Diversity and score: {data_title(runs[0].data_name)}, {epochs}, {_counts(table)}")
-    return drawn
+    add_title(fig, f"Diversity and score: {data_title(runs[0].data_name)}, {epochs}, {_counts(table)}")
+    return fig

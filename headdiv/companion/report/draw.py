@@ -28,23 +28,25 @@ class Product:
     caption: str = ""  # of a figure
 
 
-def products(known: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
+def products(runs: Runs) -> tuple[dict[str, Product], dict[str, Product]]:
     """The tables and the figures of a profile, by the files' name; its data need not be there."""
     tables, figures = {}, {}
-    for table, experiment in tables_of(known).items():
+    for table, experiment in tables_of(runs).items():
         reads = (OUTPUTS,) if table == experiment and task_of(experiment).compares_outputs else ()
         reads += (IMPORTANCE,) if table.endswith(OF_PRUNING) else ()
         paper = experiment.partition("/")[0]
-        tables[table.replace("/", "_")] = Product(paper, known.of_one_model(experiment), reads)
-    for name, entry in figures_of(known).items():
-        judged = (row for experiment in entry.experiments_in(known) for row in known.of_one_model(experiment))
-        figures[name] = Product(entry.paper, list(dict.fromkeys(judged)), entry.reads, entry.caption)
+        tables[table.replace("/", "_")] = Product(paper, runs.of_one_model(experiment), reads)
+    for name, entry in figures_of(runs).items():
+        experiments: dict[str, None] = {}  # each once, in order
+        for experiment in entry.experiments_in(runs):
+            experiments |= dict.fromkeys(runs.of_one_model(experiment))
+        figures[name] = Product(entry.paper, list(experiments), entry.reads, entry.caption)
     return tables, figures
 
 
-def of_paper(made: Mapping[str, Product], paper: str) -> dict[str, Product]:
-    """Those of a paper, by name."""
-    return {name: product for name, product in made.items() if product.paper == paper}
+def of_paper(by_name: Mapping[str, Product], paper: str) -> dict[str, Product]:
+    """The tables or figures of a paper, by name."""
+    return {name: product for name, product in by_name.items() if product.paper == paper}
 
 
 def draw_paper(profile: str, paper: str) -> None:
@@ -54,24 +56,25 @@ def draw_paper(profile: str, paper: str) -> None:
         DataError: the profile has no such paper, or stored results that were made with other settings.
         NotStoredError: some are made of results that are not stored; all others are written.
     """
-    known, folder = Runs(profile), paths.results(profile)
-    if paper not in (papers := known.papers()):
+    runs, folder = Runs(profile), paths.results(profile)
+    papers = runs.papers()
+    if paper not in papers:
         raise DataError(f"{paper}: profile {profile} has no such paper{nearest(paper, papers)}")
-    for experiment in known.experiments():
+    for experiment in runs.experiments():
         if experiment.startswith(f"{paper}/"):
             refuse_outdated(profile, experiment)
     writers = []
-    tables, figures = (of_paper(made, paper) for made in products(known))
+    tables, figures = (of_paper(by_name, paper) for by_name in products(runs))
     for name in tables:
-        files = (folder / "tables" / f"{name}.{end}" for end in ("csv", "md"))
+        files = (folder / "tables" / f"{name}.{suffix}" for suffix in ("csv", "md"))
         writers.append(partial(write_table, profile, name.replace("_", "/", 1), *files))  # a paper's name has no _
     for name in figures:
         writers.append(partial(write_figure, name, profile, folder / "figures" / f"{name}.svg"))
-    lacking = []
+    errors = []
     for write in writers:
         try:
             write()
         except NotStoredError as error:
-            lacking.append(str(error))
-    if lacking:
-        raise NotStoredError(f"{len(lacking)} of {len(writers)} not drawn: {'; '.join(dict.fromkeys(lacking))}")
+            errors.append(str(error))
+    if errors:
+        raise NotStoredError(f"{len(errors)} of {len(writers)} not drawn: {'; '.join(dict.fromkeys(errors))}")

@@ -48,10 +48,10 @@ def explore(
     Args:
         profile: name, or path of a YAML file; the runs to choose from are those that are trained on this machine, and
             the two models that come with the project, the profile "explorer"'s.
-        experiment: ``<paper>/<task>``. It, variant, seed and all that follows are what the controls begin with.
+        experiment: ``<paper>/<task>``. Like all that follows, what the controls begin with.
         variant: of the experiment.
-        seed: of the run. Of what is left out the first trained run is taken, DEACON's before all others, since they
-            alone have PCA layers.
+        seed: of the run. What is left out is that of the first trained run, of DEACON if there is one, since only
+            DEACON has PCA layers.
         text: what the model reads, in question answering the passage; the test set's first where left out.
         other: question answering: the question. Translation and summarisation: the output that the decoder is given,
             the model's own where left out.
@@ -73,8 +73,10 @@ def explore(
         command = run_command("train", first.experiment, first.variant, first.seed, profile)
         return Markdown(f"*Profile {profile} has no such trained run on this machine; `{command}` trains one.*")
     config = min(configs, key=lambda config: not any(issubclass(cls, Deacon) for cls in method_classes(config.method)))
-    shown = [config, *(available_runs(profile, config.experiment, beside, config.seed)[:1] if beside else [])]
-    views = [view_of(load(config), text, other, place, head) for config in shown]
+    chosen = [config]
+    if beside:
+        chosen += available_runs(profile, config.experiment, beside, config.seed)[:1]
+    views = [view_of(load(config), text, other, place, head) for config in chosen]
     if not progress.interactive():
         return draw_views(views, measure)
     _show_controls(available_runs(profile), views, measure)
@@ -82,70 +84,70 @@ def explore(
 
 
 def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure: str) -> None:
-    """Left the controls, right a map of each head, of which a click chooses one, and the panels below."""
+    """The controls on the left; on the right a map of each head, of which a click chooses one, above the panels."""
     import ipywidgets as widgets
 
     by_label, view = {config.label: config for config in configs}, views[0]
     loaded = functools.cache(lambda label: load(by_label[label]))
 
     def control(kind: type[widgets.Widget], name: str, **options: object) -> widgets.Widget:
-        looks = {"layout": widgets.Layout(width="98%"), "style": {"description_width": "66px"}}
-        return kind(description=name, **looks, **options)
+        layout = widgets.Layout(width="98%")
+        return kind(description=name, layout=layout, style={"description_width": "66px"}, **options)
 
-    second_name = views[1].name if views[1:] else ""
+    second_name = views[1].name if len(views) > 1 else ""
     run = control(widgets.Dropdown, "run", options=list(by_label), value=view.name)
     beside = control(widgets.Dropdown, "beside it", options=["", *by_label], value=second_name)
     example = control(widgets.Dropdown, "example")
-    typed = control(widgets.Textarea, "text", value=view.text, rows=3, continuous_update=False)
+    text = control(widgets.Textarea, "text", value=view.text, rows=3, continuous_update=False)
     hint = "a question, or the decoder's text"
     second = control(widgets.Text, "second", value=view.other or "", placeholder=hint, continuous_update=False)
     place = control(widgets.Dropdown, "attention", options=[view.place], value=view.place)
-    similar = control(widgets.Dropdown, "similarity", options=[(kind.label, name) for name, kind in MEASURES.items()])
-    similar.value = measure
+    measures = [(kind.label, name) for name, kind in MEASURES.items()]
+    similarity = control(widgets.Dropdown, "similarity", options=measures, value=measure)
     notes, style = widgets.HTML(), widgets.HTML()
     panels = widgets.Output(layout=widgets.Layout(max_width=f"{SIZE[0]}in"))
     heads = widgets.ToggleButtons(options=range(1, view.head + 1), value=view.head)
     heads.add_class("headdiv-heads")
 
-    def follow(_: object = None) -> None:
-        """Modules, heads and examples to choose from are the run's; module and head stay where they can."""
+    def update_choices(_: object = None) -> None:
+        """Offer the modules, heads and examples of the run; keep module and head where it has them."""
         model = loaded(run.value)
-        counts, before, head = heads_of(model.model), place.value, heads.value
+        counts, previous, head = heads_of(model.model), place.value, heads.value
         place.options = [(place_name(name), name) for name in counts]
-        place.value = before if before in counts else list(counts)[-1]
+        place.value = previous if previous in counts else list(counts)[-1]
         heads.options = range(1, max(counts.values()) + 1)
         heads.value = min(head, len(heads.options))
         texts = model.task.example_texts(model, EXAMPLES)
-        example.options = [("of your own", None), *((shortened(each[0]), each) for each in texts)]
-        example.value = next((each for each in texts if each[0] == typed.value), None)
+        example.options = [("of your own", None), *((shortened(choice[0]), choice) for choice in texts)]
+        example.value = next((choice for choice in texts if choice[0] == text.value), None)
 
-    def take(change: dict[str, object]) -> None:
+    def fill_in(change: dict[str, object]) -> None:
         if change["new"]:
-            typed.value, second.value = change["new"][0], change["new"][1] or ""
+            text.value, second.value = change["new"][0], change["new"][1] or ""
 
     def draw(_: object = None) -> None:
         panels.clear_output(wait=True)
         with panels, progress.hidden():
             try:
-                asked = typed.value, second.value, place.value, heads.value
+                choices = text.value, second.value, place.value, heads.value
                 labels = dict.fromkeys(label for label in (run.value, beside.value) if label)
-                shown = [_nearest_view(loaded(label), *asked) for label in labels]
-                display(_picture(draw_views(shown, similar.value)))
+                shown = [_nearest_view(loaded(label), *choices) for label in labels]
+                display(_picture(draw_views(shown, similarity.value)))
             except HeaddivError as error:
                 display(Markdown(str(error)))
                 return
         style.value = thumbnails(shown[0])
-        reference = example.value[2] if example.value and example.value[0] == typed.value else None
-        unknown = shown[0].run.task.unknown_words(shown[0].run, typed.value)
+        reference = example.value[2] if example.value and example.value[0] == text.value else None
+        unknown = shown[0].run.task.unknown_words(shown[0].run, text.value)
         lines = {"Reference": reference, "Not in the vocabulary": ", ".join(unknown)}
         notes.value = "".join(f"<p><b>{name}:</b> {html.escape(line)}</p>" for name, line in lines.items() if line)
 
-    follow()
-    run.observe(follow, "value")
-    example.observe(take, "value")
-    for widget in (run, beside, typed, second, place, heads, similar):
+    update_choices()
+    run.observe(update_choices, "value")
+    example.observe(fill_in, "value")
+    for widget in (run, beside, text, second, place, heads, similarity):
         widget.observe(draw, "value")
-    column = [run, beside, example, typed, second, place, similar, notes, style]
+    column = [run, beside, example, text, second, place, similarity, notes, style]
     left = widgets.VBox(column, layout=widgets.Layout(width="260px", min_width="260px"))
     right = widgets.VBox([heads, panels], layout=widgets.Layout(flex="1 1 300px", min_width="0"))
     # Where there is no room beside the controls, as on a telephone, the panels stand below them.
@@ -154,7 +156,7 @@ def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure:
 
 
 def _picture(figure: Figure) -> Image:
-    """With twice its dots, so that it stays legible where a narrow window makes it smaller."""
+    """The figure with twice its resolution, so that it stays legible where a narrow window shrinks it."""
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=2 * figure.dpi, facecolor="white")
     return Image(file.getvalue(), format="png", alt="the four panels")

@@ -34,7 +34,7 @@ LETTERS = 17  # of a line of output, an inch
 def draw_views(views: Sequence[View], measure: str = "cosine") -> Figure:
     """Four panels: where the head looks, which heads are like it, what is lost without it, its module's PCA layer.
 
-    Each has one or two views side by side; what has nothing to show says why. ``measure``: one of `MEASURES`.
+    Each has one or two views side by side; one with nothing to show says why. ``measure``: one of `MEASURES`.
 
     Raises:
         DataError: no such measure, or a text that the model cannot read.
@@ -43,7 +43,7 @@ def draw_views(views: Sequence[View], measure: str = "cosine") -> Figure:
         raise DataError(f"measure {measure!r} is not known{nearest(measure, list(MEASURES))}")
     for view in views:
         view.attention  # noqa: B018 (refuses a text once, not panel by panel)
-    kinds = {
+    panels = {
         "Where it looks": draw_attention,
         "Which heads say the same": functools.partial(draw_likeness, measure=measure),
         "What is lost without it": draw_masking,
@@ -51,7 +51,7 @@ def draw_views(views: Sequence[View], measure: str = "cosine") -> Figure:
     }
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=SIZE, dpi=100, layout="constrained")
-        for panel, (title, draw) in zip(figure.subfigures(2, 2).flat, kinds.items(), strict=True):
+        for panel, (title, draw) in zip(figure.subfigures(2, 2).flat, panels.items(), strict=True):
             panel.suptitle(title, fontsize=SMALL + 1, fontweight="bold")
             for part, view in zip(panel.subfigures(1, len(views), squeeze=False).flat, views, strict=True):
                 if len(views) > 1:
@@ -59,7 +59,7 @@ def draw_views(views: Sequence[View], measure: str = "cosine") -> Figure:
                 try:
                     draw(part, view)
                 except HeaddivError as error:
-                    _write(part, str(error))
+                    _write_text(part, str(error))
         names = " and ".join(view.name for view in views)
         figure.suptitle(f"{names}: {_module(views[0])}, head {views[0].head}", fontsize=SMALL + 2)
     return figure
@@ -80,13 +80,13 @@ def draw_attention(part: SubFigure, view: View) -> None:
 
 
 def draw_likeness(part: SubFigure, view: View, measure: str = "cosine") -> None:
-    """How alike the module's heads are on the text; the view's stands out."""
-    alike, scale = similarity(view, measure), MEASURES[measure]
-    H = len(alike)
+    """How alike the module's heads are on the text; the view's head stands out."""
+    similarities, scale = similarity(view, measure), MEASURES[measure]
+    H = len(similarities)
     if H < 2:
         raise DataError(f"{_module(view)} has a single head; similarity is between two or more.")
     row, ax = view.head - 1, part.subplots()
-    _draw_matrix(part, ax, alike, scale.label, low=scale.low, numbers=True)
+    _draw_matrix(part, ax, similarities, scale.label, low=scale.low, numbers=True)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_ticks(range(H), range(1, H + 1), fontsize=TINY)
         axis.set_label_text("head", fontsize=TINY)
@@ -100,25 +100,25 @@ def draw_masking(part: SubFigure, view: View) -> None:
     table = masking(view)
     output, number = table.columns
     lines = [f"{name}:\n{shortened(row[output])}\n{number}: {row[number]:.3f}\n" for name, row in table.iterrows()]
-    _write(part, "\n".join(lines))
+    _write_text(part, "\n".join(lines))
 
 
 def draw_components(part: SubFigure, view: View) -> None:
     """Absolute cosines of a PCA layer's columns with the principal components of its inputs over the validation split.
 
-    Above stands the share of variance that the columns keep, and the most that is possible.
+    The title has the share of variance that the columns keep, and the most that is possible.
     """
-    compared = components(view)
-    if compared is None:
+    layer = components(view)
+    if layer is None:
         raise DataError(f"{view.name} has no PCA layer in {_module(view)}; only DEACON puts one into attention.")
-    M, ax = len(compared.cosines), part.subplots()
-    _draw_matrix(part, ax, compared.cosines, "|cosine|", numbers=True)
+    M, ax = len(layer.cosines), part.subplots()
+    _draw_matrix(part, ax, layer.cosines, "|cosine|", numbers=True)
     step = math.ceil(M / MOST_LABELS)
     for axis, name in ((ax.xaxis, "principal component of the inputs"), (ax.yaxis, "column of w")):
         axis.set_ticks(range(0, M, step), range(1, M + 1, step), fontsize=TINY)
         axis.set_label_text(name, fontsize=TINY)
-    columns = f"{plural(M, 'column')} for {plural(compared.inputs, 'input')}"
-    shares = f"keep {100 * compared.kept:.1f} % of\nthe variance, {100 * compared.best:.1f} % is possible"
+    columns = f"{plural(M, 'column')} for {plural(layer.inputs, 'input')}"
+    shares = f"keep {100 * layer.kept:.1f} % of\nthe variance, {100 * layer.best:.1f} % is possible"
     ax.set_title(f"{columns} {shares}", fontsize=TINY)
 
 
@@ -140,7 +140,9 @@ def _name_tokens(axis: Axis, tokens: Sequence[str], name: str) -> None:
     step = math.ceil(len(tokens) / MOST_LABELS)
     labels = [token if len(token) <= LONGEST_LABEL else f"{token[: LONGEST_LABEL - 1]}…" for token in tokens[::step]]
     axis.set_ticks(range(0, len(tokens), step), labels, fontsize=TINY, parse_math=False)
-    axis.set_label_text(name + (f" (one label for {step} tokens)" if step > 1 else ""), fontsize=TINY)
+    if step > 1:
+        name += f" (one label for {step} tokens)"
+    axis.set_label_text(name, fontsize=TINY)
 
 
 def _module(view: View) -> str:
@@ -148,7 +150,7 @@ def _module(view: View) -> str:
     return f"{KIND_LABELS[kind]}, layer {layer}"
 
 
-def _write(part: SubFigure, text: str) -> None:
+def _write_text(part: SubFigure, text: str) -> None:
     ax = part.subplots()
     ax.set_axis_off()
     width = int(LETTERS * part.bbox.width / part.figure.dpi)

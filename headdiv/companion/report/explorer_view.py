@@ -45,14 +45,14 @@ def available_runs(
 
 
 def load(config: RunConfig) -> Run:
-    """One of them."""
+    """The trained run of a configuration, or the model of it that comes with the project."""
     return load_run(config) if _is_trained(config) else load_shipped(config)
 
 
 def _is_trained(config: RunConfig) -> bool:
     try:
         return is_trained(config)
-    except DataError:  # the folder is named by its text as well; without the text there is no model of it either
+    except DataError:  # a run's folder is named by its text as well: without the text no model can be found
         return False
 
 
@@ -79,11 +79,11 @@ class View:
     head: int
 
     def __post_init__(self) -> None:
-        there = heads_of(self.run.model)
-        if self.place not in there:
-            raise DataError(f"the model has no attention {self.place!r}; there are: {', '.join(there)}")
-        if not 1 <= self.head <= there[self.place]:
-            raise DataError(f"{self.place} has the heads 1 to {there[self.place]}, found head {self.head}")
+        counts = heads_of(self.run.model)
+        if self.place not in counts:
+            raise DataError(f"the model has no attention {self.place!r}; there are: {', '.join(counts)}")
+        if not 1 <= self.head <= counts[self.place]:
+            raise DataError(f"{self.place} has the heads 1 to {counts[self.place]}, found head {self.head}")
 
     @property
     def name(self) -> str:
@@ -92,19 +92,19 @@ class View:
 
     @cached_property
     def batch(self) -> Any:
-        """The text as a batch of one example; searched for the model's own output once."""
+        """The text as a batch of one example; the model's own output is searched for once."""
         return self.run.task.example_batch(self.run, self.text, self.other)
 
     @cached_property
     def attention(self) -> AttentionMap:
-        """Of all heads of the module."""
+        """The attention maps of all heads of the module."""
         return maps_of(self.run, self.batch)[self.place]
 
 
 def view_of(
     run: Run, text: str | None = None, other: str | None = None, place: str | None = None, head: int = 1
 ) -> View:
-    """A view of a run; the test set's first example, and the last attention module, where they are left out.
+    """A view of a run, by default of the test set's first example and the last attention module.
 
     Raises:
         DataError: the model has no such place or head.
@@ -146,11 +146,11 @@ def similarity(view: View, measure: str = "cosine") -> np.ndarray:
     run, batch = view.run, view.batch
     with record_heads(run.model) as records:
         run.model(batch)
-    found = compare_heads([Observed(records, run.task.special_tokens(batch))])
-    compared = next(compared for spec, compared in found if spec.name == view.place)
-    if not compared.queries:
+    comparisons = compare_heads([Observed(records, run.task.special_tokens(batch))])
+    comparison = next(comparison for spec, comparison in comparisons if spec.name == view.place)
+    if not comparison.queries:
         raise DataError(f"{view.place}: no words that heads could be compared on")
-    values = getattr(compared, measure).numpy()
+    values = getattr(comparison, measure).numpy()
     return 1 - values if measure == "js" else values
 
 
@@ -170,12 +170,15 @@ def masking(view: View) -> pd.DataFrame:
     """
     run, task = view.run, view.run.task
     batch = task.expect_output(run, view.batch)
-    given = view.other is not None and not task.second_is_input
-    whose = "the output given" if given else f"all heads' {task.output}"
-    column = f"loss on the text ({task.unit})" if task.predicts_text else f"log-probability of {whose} ({task.unit})"
-    without = f"without {place_name(view.place)}, head {view.head}"
+    is_given = view.other is not None and not task.second_is_input
+    output = "the output given" if is_given else f"all heads' {task.output}"
+    column = f"loss on the text ({task.unit})" if task.predicts_text else f"log-probability of {output} ({task.unit})"
+    masks_by_row = {
+        "all heads": {},
+        f"without {place_name(view.place)}, head {view.head}": masks_without(run.model, [(view.place, view.head)]),
+    }
     rows = {}
-    for name, masks in (("all heads", {}), (without, masks_without(run.model, [(view.place, view.head)]))):
+    for name, masks in masks_by_row.items():
         with masked_heads(run.model, masks):
             losses = task.loss(run.model, run.model.output_weight, batch)
             nll = losses.nll.item() / losses.count
@@ -215,9 +218,9 @@ def compare_components(w: Tensor, C: Tensor) -> Components:
     """Weights (k, M), whose columns may depend on each other, against inputs of covariance C (k, k); both float64."""
     best = principal_components(C, w.shape[1])  # (k, M), orthonormal
     columns = normalize(w, dim=0)
-    projection = columns @ torch.linalg.pinv(columns)  # onto the span of w
-    kept, most = (float((P @ C).trace() / C.trace()) for P in (projection, best @ best.T))
-    return Components((columns.T @ best).abs().clamp_max(1).numpy(), len(w), kept, most)
+    projections = columns @ torch.linalg.pinv(columns), best @ best.T  # onto the span of w, and the best one
+    kept, possible = (float((P @ C).trace() / C.trace()) for P in projections)
+    return Components((columns.T @ best).abs().clamp_max(1).numpy(), len(w), kept, possible)
 
 
 @torch.no_grad()

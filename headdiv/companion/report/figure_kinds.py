@@ -29,18 +29,18 @@ class FigureEntry:
     options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of `draw`
     setting: str = ""  # of train, without which nothing of it is measured
     reads: tuple[str, ...] = ()  # files of each run besides its metrics
-    compares: bool = False  # it is about what it sets side by side, and says what of it is not stored
+    compares: bool = False  # it sets variants side by side, and says which of them are not stored
 
     @property
     def paper(self) -> str:
         """The paper that the figure belongs to."""
         return self.experiment.partition("/")[0]
 
-    def lacks(self, there: Iterable[str]) -> str:
+    def lacks(self, variants: Iterable[str]) -> str:
         """What it needs of its experiment's variants besides these, "baseline and alphas or cosine"; "" for nothing."""
-        there = set(there)
-        needed = [variant for variant in self.against if variant not in there]
-        if self.variants and not there.intersection(self.variants):
+        available = set(variants)
+        needed = [variant for variant in self.against if variant not in available]
+        if self.variants and not available.intersection(self.variants):
             needed.append(" or ".join(self.variants))
         return " and ".join(needed)
 
@@ -62,11 +62,11 @@ class FigureEntry:
 KINDS: dict[str, FigureEntry] = {}  # by what papers' files call them
 
 
-def figure_kind(name: str, **about: Any) -> Callable[[DrawFigure], DrawFigure]:
-    """Make a function a kind of figure; ``about`` are `FigureEntry`'s attributes that all its figures share."""
+def figure_kind(name: str, **attributes: Any) -> Callable[[DrawFigure], DrawFigure]:
+    """Make a function a kind of figure; ``attributes`` of `FigureEntry` are those that all its figures share."""
 
-    def added(draw: DrawFigure) -> DrawFigure:
-        KINDS[name] = FigureEntry(name, draw, **about)
+    def register(draw: DrawFigure) -> DrawFigure:
+        KINDS[name] = FigureEntry(name, draw, **attributes)
         return draw
 
-    return added
+    return register

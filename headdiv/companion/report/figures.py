@@ -37,11 +37,11 @@ from headdiv.core.errors import ConfigError, DataError, NotStoredError
 from headdiv.core.files import replacing
 from headdiv.core.settings import nearest
 
-_NO_TEXT = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # and what would change their bytes
+_NOT_XML = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+FORMATS = {".png": "Software", ".svg": "Date", ".pdf": "CreationDate"}  # with metadata that would change the bytes
 OF_EVERY_TASK = {"curves": "curves", "heads_by_epoch": "heads-by-epoch", "pruning": "pruning"}  # kinds by names' ends
 
-_own: dict[str, FigureEntry] = {}  # what plugins have added
+_plugin_figures: dict[str, FigureEntry] = {}
 
 
 def add_figure(experiment: str) -> Callable[[DrawFigure], DrawFigure]:
@@ -58,17 +58,19 @@ def add_figure(experiment: str) -> Callable[[DrawFigure], DrawFigure]:
     """
     task_of(experiment)
 
-    def added(draw: DrawFigure) -> DrawFigure:
-        name = f"{experiment.partition('/')[0]}_{draw.__name__}"
-        taken = figures_of_paper(experiment.partition("/")[0]).get(name)
-        if taken is not None and taken.draw.__module__ != draw.__module__:
+    def register(draw: DrawFigure) -> DrawFigure:
+        paper = experiment.partition("/")[0]
+        name = f"{paper}_{draw.__name__}"
+        existing = figures_of_paper(paper).get(name)
+        if existing is not None and existing.draw.__module__ != draw.__module__:
             raise ConfigError(f"add_figure: the name {name!r} is taken by another figure")
-        if not (caption := " ".join((draw.__doc__ or "").split())):
+        caption = " ".join((draw.__doc__ or "").split())
+        if not caption:
             raise ConfigError(f"add_figure: {name!r} has no docstring, expected its caption")
-        _own[name] = FigureEntry(name, draw, experiment, caption, draw.__name__.replace("_", " "))
+        _plugin_figures[name] = FigureEntry(name, draw, experiment, caption, draw.__name__.replace("_", " "))
         return draw
 
-    return added
+    return register
 
 
 def figures_of_paper(name: str) -> dict[str, FigureEntry]:
@@ -81,10 +83,11 @@ def figures_of_paper(name: str) -> dict[str, FigureEntry]:
     for task, content in paper.tasks.items():
         for ending, kind in OF_EVERY_TASK.items():
             caption = KINDS[kind].caption or TASKS[content.kind or task].curves_caption
-            figure = f"{name}_{task}_{ending}"
-            entries.append(replace(KINDS[kind], name=figure, experiment=f"{name}/{task}", caption=caption))
+            entries.append(
+                replace(KINDS[kind], name=f"{name}_{task}_{ending}", experiment=f"{name}/{task}", caption=caption)
+            )
         entries += [_entry(name, key, figure) for key, figure in paper.figures.items() if figure.task == task]
-    return {entry.name: entry for entry in (*entries, *_own.values()) if entry.paper == name}
+    return {entry.name: entry for entry in (*entries, *_plugin_figures.values()) if entry.paper == name}
 
 
 def _entry(paper: str, name: str, figure: PaperFigure) -> FigureEntry:
@@ -112,7 +115,7 @@ def figure_entry(name: str, runs: Runs | None = None) -> FigureEntry:
     """The figure of this name, which a plugin of a profile may add.
 
     Raises:
-        DataError: there is no such figure; of a profile the sentence has its own.
+        DataError: there is no such figure; the message suggests one of the profile's, or of all without a profile.
     """
     paper = name.partition("_")[0]  # whose name has no _
     entries = figures_of_paper(paper) if paper in paper_names() else {}
@@ -144,9 +147,9 @@ def draw(name: str, profile: str) -> Figure:
         experiment: {config.variant for config in stored_files(profile, runs.configs(experiment)).values()}
         for experiment in entry.experiments_in(runs)
     }
-    there = stored.get(entry.experiment)
-    if there and (lacking := entry.lacks(there)):
-        raise NotStoredError(f"{entry.label} needs {lacking} among the stored runs of profile {profile}")
+    variants = stored.get(entry.experiment)
+    if variants and (missing := entry.lacks(variants)):
+        raise NotStoredError(f"{entry.label} needs {missing} among the stored runs of profile {profile}")
     with matplotlib.rc_context(STYLE):
         figure = entry.draw(profile, entry, **entry.options)
         if not isinstance(figure, Figure):
@@ -158,8 +161,8 @@ def draw(name: str, profile: str) -> Figure:
             if absent:
                 note = f"Incomplete; not stored in this profile: {', '.join(absent)}"
                 add_title(figure, f"{figure.get_suptitle()}\n{note}")
-    for text in figure.findobj(Text):  # what results say is no formula, and can be written as XML
-        text.set_text(_NO_TEXT.sub("\ufffd", text.get_text()).replace("$", r"\$"))
+    for text in figure.findobj(Text):  # text from results is no formula, and must be valid XML
+        text.set_text(_NOT_XML.sub("\ufffd", text.get_text()).replace("$", r"\$"))
     return figure
 
 

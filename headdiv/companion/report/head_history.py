@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -57,15 +58,15 @@ def draw_heads(profile: str, figure: FigureEntry) -> Figure:
         NotStoredError: no stored results, or the heads were not measured after the epochs.
     """
     groups = by_variant(profile, figure.experiment)
-    for run in (run for runs in groups.values() for run in runs):
+    for run in chain.from_iterable(groups.values()):
         if any(point.heads is None for point in run.curve):
-            lacking = "its heads were not measured after the epochs; expected train.epoch_heads: true"
-            raise NotStoredError(f"{run.name}: {lacking} in profile {profile}")
+            reason = "its heads were not measured after the epochs; expected train.epoch_heads: true"
+            raise NotStoredError(f"{run.name}: {reason} in profile {profile}")
     labels, looks = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     panels = {name: _heads_by_epoch(groups, name) for name in BY_EPOCH}
     panels = {name: curves for name, curves in panels.items() if curves}
     rows = -(-len(panels) // COLUMNS)
-    drawn, axes = new_figure(8.4, 2.2 * rows + 1.0, rows, COLUMNS, sharex=True)
+    fig, axes = new_figure(8.4, 2.2 * rows + 1.0, rows, COLUMNS, sharex=True)
     for ax, (name, curves) in zip(axes.flat, panels.items(), strict=False):
         for variant, lines in curves.items():
             look = looks[variant] | {"marker": None}  # there are many epochs
@@ -82,9 +83,9 @@ def draw_heads(profile: str, figure: FigureEntry) -> Figure:
         add_grid(ax, "y")
     for ax in axes.flat[len(panels) :]:
         ax.set_axis_off()
-    add_legend(drawn, [axes.flat[0]], columns=4, fontsize=SMALL)
-    add_title(drawn, f"Heads by epoch, mean over attention modules: {runs_shown(groups)}")
-    return drawn
+    add_legend(fig, [axes.flat[0]], columns=4, fontsize=SMALL)
+    add_title(fig, f"Heads by epoch, mean over attention modules: {runs_shown(groups)}")
+    return fig
 
 
 def _heads_by_epoch(groups: Groups, name: str) -> dict[str, np.ndarray]:
@@ -130,7 +131,7 @@ def swaps_of(run: RunResult) -> list[SwapEvent]:
     """Every swap of a run, in the order in which they were made."""
     records = ((point.epoch + 1, point.method or {}) for point in run.curve)
     if "methods" in run.config.method:  # of a combination each part has a record
-        records = ((epoch, part) for epoch, of_parts in records for part in of_parts.values())
+        records = ((epoch, part) for epoch, parts in records for part in parts.values())
     return [
         SwapEvent(epoch=epoch, back=record.get("back"), **pair)
         for epoch, record in records
@@ -148,35 +149,35 @@ def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
     labels = labels_of(figure.experiment, groups)
     swaps = {variant: swaps_of(runs[0]) for variant, runs in groups.items()}
     heads = {  # by variant and module; a variant may have sizes of its own
-        variant: {at: len(values) for at, values in measure_by_module(runs[0], "confidence").items()}
+        variant: {module: len(values) for module, values in measure_by_module(runs[0], "confidence").items()}
         for variant, runs in groups.items()
     }
-    modules = dict.fromkeys(at for of_variant in heads.values() for at in of_variant)
-    kinds, H = kinds_of(modules), max(count for of_variant in heads.values() for count in of_variant.values())
-    last = max([swap.epoch for of_variant in swaps.values() for swap in of_variant], default=2)
+    modules = dict.fromkeys(chain.from_iterable(heads.values()))
+    kinds, H = kinds_of(modules), max(count for counts in heads.values() for count in counts.values())
+    last = max((swap.epoch for swap in chain.from_iterable(swaps.values())), default=2)
 
     def height(layer: int, head: int) -> int:
-        """Of a head: layer over layer, the heads of each one over the other."""
+        """The height of a head: layers are stacked, and in each of them its heads."""
         return (layer - 1) * (H + 2) + head
 
     inches = max(1.05, 0.024 * height(max(layer for _, layer in modules), H))
     size = (max(2.4, 0.13 * last + 0.6) * len(kinds) + 0.8, (inches + 0.15) * len(groups) + 1.2)
-    drawn, axes = new_figure(*size, len(groups), len(kinds), sharex=True, sharey=True)
+    fig, axes = new_figure(*size, len(groups), len(kinds), sharex=True, sharey=True)
     for row, variant in zip(axes, groups, strict=True):
         for ax, kind in zip(row, kinds, strict=True):
-            for (kind_of, layer), count in heads[variant].items():
-                if kind_of == kind:
+            for (module_kind, layer), count in heads[variant].items():
+                if module_kind == kind:
                     ax.axhspan(height(layer, 1) - 0.8, height(layer, count) + 0.8, color="0.95", zorder=0)
-            layers = [layer for kind_of, layer in modules if kind_of == kind]
+            layers = [layer for module_kind, layer in modules if module_kind == kind]
             ax.set(yticks=[height(layer, 1) + (H - 1) / 2 for layer in layers], yticklabels=layers)
             ax.tick_params(axis="y", length=0)
             by_epoch: dict[int, list[SwapEvent]] = {}
             for swap in swaps[variant]:
                 if swap.kind == kind:
                     by_epoch.setdefault(swap.epoch, []).append(swap)
-            for epoch, together in by_epoch.items():
-                for number, swap in enumerate(together):
-                    x = epoch + 0.7 * ((number + 0.5) / len(together) - 0.5)
+            for epoch, epoch_swaps in by_epoch.items():
+                for number, swap in enumerate(epoch_swaps):
+                    x = epoch + 0.7 * ((number + 0.5) / len(epoch_swaps) - 0.5)
                     ends = [height(*swap.one), height(*swap.other)]
                     ax.plot([x, x], ends, marker="o", ms=2.6, mew=0.8, lw=0.8, **STYLES[swap.back])
         row[0].set_ylabel(f"{textwrap.fill(labels[variant], 16)}\nlayer", fontsize=SMALL)
@@ -186,6 +187,6 @@ def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
         ax.set(xlabel="before epoch", xlim=(1.4, last + 0.6))
         whole_ticks(ax, 10)
     entries = ((False, "two heads are swapped"), (True, "and return"))
-    add_handles(drawn, [Line2D([], [], marker="o", ms=4, label=label, **STYLES[back]) for back, label in entries], 2)
-    add_title(drawn, title("Swaps of heads", groups, first=True))
-    return drawn
+    add_handles(fig, [Line2D([], [], marker="o", ms=4, label=label, **STYLES[back]) for back, label in entries], 2)
+    add_title(fig, title("Swaps of heads", groups, first=True))
+    return fig

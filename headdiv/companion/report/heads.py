@@ -50,11 +50,11 @@ Module = tuple[str, int]  # kind of attention; layer, counted from 1
 
 def measure_by_module(run: RunResult, measure: str) -> dict[Module, np.ndarray]:
     """A measure of every attention module: (H,) by head, or (H, H) by pair of heads."""
-    return {at: np.array(values[measure]) for at, values in by_module(run.heads.measures).items()}
+    return {module: np.array(values[measure]) for module, values in by_module(run.heads.measures).items()}
 
 
 def _layers(modules: Iterable[Module], kind: str) -> list[int]:
-    return sorted(layer for k, layer in modules if k == kind)
+    return sorted(layer for module_kind, layer in modules if module_kind == kind)
 
 
 # ---- PCA weights
@@ -66,7 +66,7 @@ def draw_pca_weights(profile: str, figure: FigureEntry, limit: float) -> Figure:
 
     The diagonal, 1 by definition, is left out, so that the colours may show what lies off it, up to ``limit``; a cosine
     beyond that stands as a number in its cell. The paper shows one matrix an architecture and does not say of which
-    attention module; here is every one.
+    attention module; here are all of them.
     """
     groups = runs_of_figure(profile, figure, "pca_weights")
     rows: list[dict[str, np.ndarray]] = []
@@ -78,7 +78,7 @@ def draw_pca_weights(profile: str, figure: FigureEntry, limit: float) -> Figure:
             rows[-1][f"{name}\nmean |cos| {layer['mean_absolute_cosine']:.2f}"] = cosines
     columns = max(map(len, rows))  # a variant may have layers of its own
     labels = [f"{label}\ncomponent" for label in labels_of(figure.experiment, groups).values()]
-    drawn, axes = new_figure(1.3 * columns + 1.3, 1.75 * len(rows) + 0.7, len(rows), columns)
+    fig, axes = new_figure(1.3 * columns + 1.3, 1.75 * len(rows) + 0.7, len(rows), columns)
     image = draw_maps(axes, rows, limit, "component", labels)
     for line, panels in zip(axes, rows, strict=True):
         for ax, cosines in zip(line, panels.values(), strict=False):
@@ -87,9 +87,9 @@ def draw_pca_weights(profile: str, figure: FigureEntry, limit: float) -> Figure:
                 if abs(cosine) > limit + 1e-6:
                     ax.text(j + 1, i + 1, f"{cosine:.2f}", size=4.5, color="white", ha="center", va="center")
     ticks = [-limit, -limit / 2, 0, limit / 2, limit]
-    add_colour_bar(drawn, image, axes, "cosine of two columns of w", extend="both", ticks=ticks)
-    add_title(drawn, title(f"{figure.label} · PCA weights of every attention module", groups, first=True))
-    return drawn
+    add_colour_bar(fig, image, axes, "cosine of two columns of w", extend="both", ticks=ticks)
+    add_title(fig, title(f"{figure.label} · PCA weights of every attention module", groups, first=True))
+    return fig
 
 
 # ---- Alphas
@@ -100,9 +100,10 @@ def skew_share(matrix: np.ndarray) -> float:
 
     1 where a_ij = −a_ji, 0 where a_ij = a_ji, one half on average for independent entries; NaN for a diagonal matrix.
     """
-    off = matrix - np.diag(np.diag(matrix))
-    total = float((off**2).sum())
-    return float((((off - off.T) / 2) ** 2).sum()) / total if total else float("nan")
+    off_diagonal = matrix - np.diag(np.diag(matrix))
+    total = float((off_diagonal**2).sum())
+    skew = (off_diagonal - off_diagonal.T) / 2
+    return float((skew**2).sum()) / total if total else float("nan")
 
 
 @figure_kind(
@@ -134,16 +135,16 @@ def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
             rows[-1][f"layer {layer}: ‖A‖∗ = {module['nuclear_norm']:.2f}\nskew share {skew}"] = change
     changes = [change for row in rows for change in row.values()]
     limit = max(float(np.abs(change).max()) for change in changes if change is not None) or 1.0
-    drawn, axes = new_figure(max(1.55 * columns + 1.5, 6.5), 1.95 * len(kinds) + 0.7, len(kinds), columns)
+    fig, axes = new_figure(max(1.55 * columns + 1.5, 6.5), 1.95 * len(kinds) + 0.7, len(kinds), columns)
     labels = [KIND_LABELS[kind].replace(" ", "\n", 1) + "\nnew head" for kind in kinds]
     image = draw_maps(axes, rows, limit, "head", labels)
     for ax, change in zip(axes.flat, changes, strict=True):
         if change is not None:
             ax.set(xticks=[1, len(change)], yticks=[1, len(change)], aspect="equal")
-    add_colour_bar(drawn, image, axes, "A − identity")
+    add_colour_bar(fig, image, axes, "A − identity")
     label = labels_of(figure.experiment, [variant])[variant]
-    add_title(drawn, title(f"{figure.label} · {label}", groups, first=True))
-    return drawn
+    add_title(fig, title(f"{figure.label} · {label}", groups, first=True))
+    return fig
 
 
 # ---- confidence
@@ -152,10 +153,10 @@ def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
 def ranked(runs: list[RunResult], measure: str) -> dict[Module, np.ndarray]:
     """A measure of each head of every module, in ascending order: (seeds, H).
 
-    A head of one seed has no counterpart in another; the lowest of one and the lowest of the other have.
+    A head of one seed has no counterpart in another, but the lowest of one corresponds to the lowest of the other.
     """
     by_seed = [measure_by_module(run, measure) for run in runs]
-    return {at: np.sort([values[at] for values in by_seed], axis=1) for at in by_seed[0]}
+    return {module: np.sort([values[module] for values in by_seed], axis=1) for module in by_seed[0]}
 
 
 @figure_kind("confidence", compares=True)
@@ -169,16 +170,16 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     labels, looks = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     modules = dict.fromkeys(chain.from_iterable(heads.values()))  # a variant may have layers of its own
     kinds, step = kinds_of(modules), 0.8 / len(groups)
-    drawn, axes = new_figure(2.9 * len(kinds) + 0.5, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
+    fig, axes = new_figure(2.9 * len(kinds) + 0.5, 5.0, 2, len(kinds), sharey="row", height_ratios=(3, 2))
     for (upper, lower), kind in zip(axes.T, kinds, strict=True):
         for (variant, confidence), offset in zip(heads.items(), side_by_side(len(groups), step), strict=True):
             layers = _layers(confidence, kind)
             colour, marker = looks[variant]["color"], looks[variant]["marker"]
             for layer in layers:
-                of_heads = confidence[kind, layer].mean(axis=0)  # (H,)
+                values = confidence[kind, layer].mean(axis=0)  # (H,)
                 x = layer + offset
-                upper.plot([x] * len(of_heads), of_heads, marker, ms=3.5, alpha=0.75, mew=0, color=colour)
-                upper.hlines(of_heads.mean(), x - 0.45 * step, x + 0.45 * step, color=colour, lw=1.5)
+                upper.plot([x] * len(values), values, marker, ms=3.5, alpha=0.75, mew=0, color=colour)
+                upper.hlines(values.mean(), x - 0.45 * step, x + 0.45 * step, color=colour, lw=1.5)
             deviations = [confidence[kind, layer].std(axis=1).mean() for layer in layers]
             lower.plot(layers, deviations, ms=4.5, lw=1.2, label=labels[variant], **looks[variant])
         upper.set_title(KIND_LABELS[kind])
@@ -189,9 +190,9 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     axes[1, 0].set_ylabel("standard deviation\nover a layer's heads")
     axes[1, 0].margins(y=0.1)
     axes[1, 0].set_ylim(bottom=0)
-    add_legend(drawn, axes[1, :1])
-    add_title(drawn, title(f"{figure.label} · Confidence", groups))
-    return drawn
+    add_legend(fig, axes[1, :1])
+    add_title(fig, title(f"{figure.label} · Confidence", groups))
+    return fig
 
 
 # ---- distances between heads
@@ -212,23 +213,28 @@ def discrepancy(pairs: np.ndarray, distance: str) -> float:
 def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, float]]:
     """By variant and module, in percent, how far its total discrepancy is above (+) or below (−) that of ``base``.
 
-    Formed seed by seed; mean over the seeds that both have, for the modules that both have. A variant that has none in
-    common has {}.
+    Formed seed by seed; the mean over common seeds, for common modules. A variant without any in common has {}.
     """
     totals = {
         variant: {
-            run.seed: {at: discrepancy(pairs, distance) for at, pairs in measure_by_module(run, distance).items()}
+            run.seed: {
+                module: discrepancy(pairs, distance) for module, pairs in measure_by_module(run, distance).items()
+            }
             for run in runs
         }
         for variant, runs in groups.items()
     }
     bases, percent = totals.pop(base), {}
     for variant, by_seed in totals.items():
-        shared = [(modules, bases[seed]) for seed, modules in by_seed.items() if seed in bases]
-        places = [at for at in shared[0][0] if at in shared[0][1]] if shared else []
-        percent[variant] = {
-            at: float(np.mean([100 * (modules[at] / of_base[at] - 1) for modules, of_base in shared])) for at in places
-        }
+        percent[variant] = {}
+        pairs = [(modules, bases[seed]) for seed, modules in by_seed.items() if seed in bases]
+        if not pairs:
+            continue
+        first, first_base = pairs[0]
+        for module in first:
+            if module in first_base:
+                ratios = [100 * (own[module] / reference[module] - 1) for own, reference in pairs]
+                percent[variant][module] = float(np.mean(ratios))
     return percent
 
 
@@ -248,23 +254,23 @@ def draw_changes(profile: str, figure: FigureEntry, distance: Literal["cosine", 
     labels, looks = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     modules = by_module(groups[base][0].heads.measures)
     kinds, width = kinds_of(modules), 0.8 / len(percent)
-    drawn, axes = new_figure(2.9 * len(kinds) + 0.5, 3.4, 1, len(kinds), sharey=True)
+    fig, axes = new_figure(2.9 * len(kinds) + 0.5, 3.4, 1, len(kinds), sharey=True)
     for ax, kind in zip(axes[0], kinds, strict=True):
         layers = _layers(modules, kind)
-        for (variant, of_modules), offset in zip(percent.items(), side_by_side(len(percent), width), strict=True):
-            heights = [of_modules.get((kind, layer), np.nan) for layer in layers]
-            label = labels[variant] if of_modules else f"{labels[variant]}: no seed in common"
+        for (variant, by_layer), offset in zip(percent.items(), side_by_side(len(percent), width), strict=True):
+            heights = [by_layer.get((kind, layer), np.nan) for layer in layers]
+            label = labels[variant] if by_layer else f"{labels[variant]}: no seed in common"
             ax.bar(np.array(layers) + offset, heights, 0.92 * width, color=looks[variant]["color"], label=label)
         ax.axhline(0, color="0.2", lw=1)
         ax.set_title(KIND_LABELS[kind])
         add_grid(ax, "y")
         number_layers(ax, layers)
     axes[0, 0].set_ylabel(f"change of the total {DISTANCES[distance]}\nagainst the baseline (%)")
-    add_legend(drawn, axes[0, :1])
+    add_legend(fig, axes[0, :1])
     seeds = {run.seed for run in groups[base]}
     shown = {variant: [run for run in groups[variant] if run.seed in seeds] for variant in percent if percent[variant]}
-    add_title(drawn, title(f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads", shown or groups))
-    return drawn
+    add_title(fig, title(f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads", shown or groups))
+    return fig
 
 
 # ---- all measures
@@ -292,7 +298,7 @@ def draw_measures(profile: str, figure: FigureEntry) -> Figure:
             panels[wrapped(label, 26)] = values
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    drawn, axes = new_figure(9.2, rows * (0.24 * len(groups) + 0.9) + 0.6, rows, columns, sharey=True)
+    fig, axes = new_figure(9.2, rows * (0.24 * len(groups) + 0.9) + 0.6, rows, columns, sharey=True)
     for ax, (label, values) in zip(axes.flat, panels.items(), strict=False):
         for row, (variant, modules) in enumerate(values.items()):
             for mean, kind in zip(modules.mean(axis=0), kinds[variant], strict=True):
@@ -312,6 +318,6 @@ def draw_measures(profile: str, figure: FigureEntry) -> Figure:
     handles.append(Line2D([], [], marker="D", ls="-", color=BLUE, ms=4, label="mean over modules"))
     if BASELINE in groups:
         handles.append(Line2D([], [], ls="--", lw=1, color="0.35", label=labels[BASELINE]))
-    add_handles(drawn, handles, 5, SMALL)
-    add_title(drawn, title("Heads, variant by variant", groups))
-    return drawn
+    add_handles(fig, handles, 5, SMALL)
+    add_title(fig, title("Heads, variant by variant", groups))
+    return fig

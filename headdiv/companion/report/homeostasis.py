@@ -45,13 +45,15 @@ def _by_label(profile: str, experiments: Mapping[str, Sequence[str]]) -> Groups:
     for experiment, variants in experiments.items():
         with contextlib.suppress(NotStoredError):
             groups = by_variant(profile, experiment)
-            stored[experiment] = {name: groups[name] for name in variants or groups if name in groups}
-    stored = {experiment: groups for experiment, groups in stored.items() if groups}
-    return {
-        (f"{experiment.partition('/')[2]}: {label}" if len(stored) > 1 else label): groups[variant]
-        for experiment, groups in stored.items()
-        for variant, label in labels_of(experiment, groups).items()
-    }
+            selected = {name: groups[name] for name in variants or groups if name in groups}
+            if selected:
+                stored[experiment] = selected
+    by_label = {}
+    for experiment, groups in stored.items():
+        task = experiment.partition("/")[2]
+        for variant, label in labels_of(experiment, groups).items():
+            by_label[f"{task}: {label}" if len(stored) > 1 else label] = groups[variant]
+    return by_label
 
 
 # ---- BLEU by epoch
@@ -71,24 +73,24 @@ def draw_bleu(profile: str, figure: FigureEntry, split: Literal["training", "val
 
     Of further experiments (``figure.beside``) the baselines are shown, and every model's number of parameters.
     """
-    known = figure.experiments_in(Runs(profile))
-    shown = {name: (BASELINE,) if name in figure.beside else figure.variants for name in known}
+    experiments = figure.experiments_in(Runs(profile))
+    variants = {name: (BASELINE,) if name in figure.beside else figure.variants for name in experiments}
     key = f"{split}_bleu"
     groups = {
         label: runs
-        for label, runs in _by_label(profile, shown).items()
+        for label, runs in _by_label(profile, variants).items()
         if all(hasattr(run.curve[0], key) for run in runs)
     }
     if not groups:
         raise NotStoredError(f"{figure.label}: no run has measured BLEU after each epoch (train.epoch_scores is 0)")
     styles = looks({label: runs[0].config.method for label, runs in groups.items()})
-    drawn, ((ax,),) = new_figure(6.4, 4.0)
+    fig, ((ax,),) = new_figure(6.4, 4.0)
     for label, runs in groups.items():
         bleu = common_epochs([[getattr(point, key) for point in run.curve] for run in runs]).mean(axis=0)  # (epochs,)
         size = f", {runs[0].parameters / 1e6:.1f} M parameters" if figure.beside else ""
-        every = -(-len(bleu) // MOST_MARKERS)
+        marker_step = -(-len(bleu) // MOST_MARKERS)
         x = np.arange(1, len(bleu) + 1)
-        ax.plot(x, bleu, lw=1.4, ms=4, markevery=every, label=label + size, **styles[label])
+        ax.plot(x, bleu, lw=1.4, ms=4, markevery=marker_step, label=label + size, **styles[label])
     first = next(iter(groups.values()))[0]
     examples = first.training_examples if split == "training" else first.data.valid.examples
     pairs = min(first.config.train["epoch_scores"], examples)
@@ -96,9 +98,9 @@ def draw_bleu(profile: str, figure: FigureEntry, split: Literal["training", "val
     ax.set_ylim(bottom=0)
     whole_ticks(ax, 9)
     add_grid(ax, "y")
-    add_legend(drawn, [ax], columns=1 if figure.beside else 3, fontsize=SMALL)
-    add_title(drawn, title(f"{figure.label} · {split.capitalize()} BLEU of {pairs:,} pairs", groups))
-    return drawn
+    add_legend(fig, [ax], columns=1 if figure.beside else 3, fontsize=SMALL)
+    add_title(fig, title(f"{figure.label} · {split.capitalize()} BLEU of {pairs:,} pairs", groups))
+    return fig
 
 
 # ---- activations
@@ -135,34 +137,34 @@ def activity_of(runs: list[RunResult], blocks: bool) -> Activity | None:
 def draw_activations(profile: str, figure: FigureEntry) -> Figure:
     """How often units were active in the last Q training steps: a line a variant, all modules and seeds together."""
     groups = _by_label(profile, dict.fromkeys(figure.experiments_in(Runs(profile)), ()))
-    counted = {label: {blocks: activity_of(runs, blocks) for blocks in LOCATIONS} for label, runs in groups.items()}
+    activities = {label: {blocks: activity_of(runs, blocks) for blocks in LOCATIONS} for label, runs in groups.items()}
     order = {}
-    for label, by_location in counted.items():
+    for label, by_location in activities.items():
         if activity := by_location[False] or by_location[True]:
             order[label] = (list(MECHANISMS).index(activity.mechanism), activity.s)
     if not order:
         raise NotStoredError(f"{figure.label} needs a run of {', '.join(MECHANISMS)} among those of profile {profile}")
     labels = sorted(order, key=order.__getitem__)
     colours = {name: look_of({"name": "homeostasis", "attention": name})[0] for name in MECHANISMS}
-    locations = [blocks for blocks in LOCATIONS if any(counted[label][blocks] for label in labels)]
-    drawn, axes = new_figure(3.3 * len(locations) + 2.6, 0.42 * len(labels) + 1.5, 1, len(locations), sharey=True)
+    locations = [blocks for blocks in LOCATIONS if any(activities[label][blocks] for label in labels)]
+    fig, axes = new_figure(3.3 * len(locations) + 2.6, 0.42 * len(labels) + 1.5, 1, len(locations), sharey=True)
     seen = set()
     for ax, blocks in zip(axes[0], locations, strict=True):
-        right = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": SMALL}
+        annotation = {"xycoords": ("axes fraction", "data"), "va": "center", "fontsize": SMALL}
         for y, label in enumerate(labels):
-            if activity := counted[label][blocks]:
+            if activity := activities[label][blocks]:
                 seen.add(activity.mechanism)
                 _draw_activity(ax, y, activity, colours[activity.mechanism])
-                ax.annotate(f"{activity.shares.std():.3f}", (1.02, y), **right)
-        ax.annotate("sd", (1.02, -0.75), **right)
+                ax.annotate(f"{activity.shares.std():.3f}", (1.02, y), **annotation)
+        ax.annotate("sd", (1.02, -0.75), **annotation)
         name_rows(ax, labels, top=-0.6)
         ax.set(xlim=(-0.02, 1.02), xlabel="share of rows in which a unit is active", title=LOCATIONS[blocks])
     handles = [
         Line2D([], [], color=colours[name], lw=7, label=label) for name, label in MECHANISMS.items() if name in seen
     ]
-    add_handles(drawn, [*handles, Line2D([], [], color="black", lw=1.2, label="s")], 4, SMALL)
-    add_title(drawn, title("Activity of the units", {label: groups[label] for label in labels}))
-    return drawn
+    add_handles(fig, [*handles, Line2D([], [], color="black", lw=1.2, label="s")], 4, SMALL)
+    add_title(fig, title("Activity of the units", {label: groups[label] for label in labels}))
+    return fig
 
 
 def _draw_activity(ax: Axes, y: float, activity: Activity, colour: str) -> None:

@@ -46,8 +46,8 @@ SHADES = (0.0, 0.35, 0.6)  # how far towards white
 def look_of(method: Mapping[str, Any]) -> tuple[str, str]:
     """Colour and marker of a method by its options."""
     name = method.get("name", "")
-    finer = f"{name} {method.get('attention', method.get('architecture'))}"
-    return OF_METHODS.get(finer) or OF_METHODS.get(name, OTHER)
+    specific = f"{name} {method.get('attention', method.get('architecture'))}"
+    return OF_METHODS.get(specific) or OF_METHODS.get(name, OTHER)
 
 
 def looks(methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Look]:
@@ -74,4 +74,4 @@ def looks_of(experiment: str, groups: Groups) -> dict[str, Look]:
 
 
 def _lighter(colour: str, shade: float) -> str:
-    return to_hex([part + shade * (1 - part) for part in to_rgb(colour)])
+    return to_hex([channel + shade * (1 - channel) for channel in to_rgb(colour)])

@@ -34,6 +34,6 @@ def measures_by_module(run: RunResult, measure: str) -> list[float]:
 
 
 def mean_measure(run: RunResult, measure: str) -> float:
-    """The same as one number, the mean over modules; NaN where the run's metrics do not have it."""
+    """A run's mean of a measure over modules; NaN where its metrics do not have it."""
     values = measures_by_module(run, measure)
     return float(np.mean(values)) if values else math.nan

@@ -50,6 +50,11 @@ def importance(router: RouterResult) -> np.ndarray:
     return gates / max(gates.sum(), np.finfo(float).tiny)
 
 
+def _sorted_shares(shares: np.ndarray) -> np.ndarray:
+    """Experts' shares in units of the even share, the largest first: (E,)."""
+    return np.sort(shares)[::-1] * len(shares)
+
+
 # ---- load, importance, entropy
 
 
@@ -67,19 +72,14 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
     groups = runs_of_figure(profile, figure, "router")
     routers = {variant: runs[0].heads.artifact("router") for variant, runs in groups.items()}
     labels = labels_of(figure.experiment, routers)
-    maps = {  # by variant: two maps, (modules, E), in units of the even share, of each module the largest first
-        variant: [
-            np.array([np.sort(shares)[::-1] * len(shares) for shares in of_modules])
-            for of_modules in (
-                [np.array(router["load"]) for router in modules.values()],
-                [importance(router) for router in modules.values()],
-            )
-        ]
-        for variant, modules in routers.items()
-    }
+    maps = {}  # by variant: two maps, (modules, E)
+    for variant, modules in routers.items():
+        loads = np.array([_sorted_shares(np.array(router["load"])) for router in modules.values()])
+        importances = np.array([_sorted_shares(importance(router)) for router in modules.values()])
+        maps[variant] = [loads, importances]
     rows = [len(modules) for modules in routers.values()]
     height = 0.21 * sum(rows) + 0.5 * len(rows) + 1.2
-    drawn, axes = new_figure(9.2, height, len(rows), 3, width_ratios=(3, 3, 2), height_ratios=rows)
+    fig, axes = new_figure(9.2, height, len(rows), 3, width_ratios=(3, 3, 2), height_ratios=rows)
     top = max(MOST, *(float(shares.max()) for pair in maps.values() for shares in pair))
     norm = TwoSlopeNorm(1.0, LEAST, top)
     for (*left, right), (variant, modules) in zip(axes, routers.items(), strict=True):
@@ -90,22 +90,22 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
         places = range(1, len(modules) + 1)
         left[0].set_yticks(places, map(place_name, modules), fontsize=SMALL)
         left[0].set_title(labels[variant], loc="left", fontsize=MEDIUM, fontweight="bold")
-        largest = math.log(shares.shape[1])  # entropy that is possible
+        max_entropy = math.log(shares.shape[1])
         right.barh(places, [router["entropy"] for router in modules.values()], height=0.7, color=BLUE)
-        right.axvline(largest, color="0.2", lw=1.2, ls="--")
-        right.set(ylim=(len(modules) + 0.5, 0.5), yticks=[], xlim=(0, 1.08 * largest or 1.0))
-        right.set_title(f"log E = {largest:.2f}", loc="right", fontsize=SMALL)
+        right.axvline(max_entropy, color="0.2", lw=1.2, ls="--")
+        right.set(ylim=(len(modules) + 0.5, 0.5), yticks=[], xlim=(0, 1.08 * max_entropy or 1.0))
+        right.set_title(f"log E = {max_entropy:.2f}", loc="right", fontsize=SMALL)
         right.tick_params(labelsize=SMALL)
     names = ("experts, by their load", "experts, by their importance", "entropy of the router (nats)")
     for ax, name in zip(axes[-1], names, strict=True):
         ax.set_xlabel(name, fontsize=SMALL)
     label = "an expert's share of the choices, and of the gates, times E: 1 is an even share"
-    bar = add_colour_bar(drawn, image, axes[:, :2], label, location="bottom", shrink=0.5, aspect=40, pad=0.02)
+    bar = add_colour_bar(fig, image, axes[:, :2], label, location="bottom", shrink=0.5, aspect=40, pad=0.02)
     ticks = [LEAST, 0.5, 1.0, (1 + top) / 2, top]
     bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
     bar.ax.tick_params(labelsize=SMALL)
-    add_title(drawn, title("Routers", groups, first=True))
-    return drawn
+    add_title(fig, title("Routers", groups, first=True))
+    return fig
 
 
 # ---- words
@@ -127,7 +127,7 @@ def draw_words(profile: str, figure: FigureEntry) -> Figure:
     cells = [(kind, layer) for layer in layers for kind in kinds]
     columns = len(kinds) if len(kinds) > 1 else min(COLUMNS, len(layers))
     rows = math.ceil(len(cells) / columns)
-    drawn, axes = new_figure(max(3.0 * columns, 7.5), 1.2 * rows + 0.4, rows, columns)
+    fig, axes = new_figure(max(3.0 * columns, 7.5), 1.2 * rows + 0.4, rows, columns)
     for ax in axes.flat:
         ax.set_axis_off()
     for ax, (kind, layer) in zip(axes.flat, cells, strict=False):
@@ -142,5 +142,5 @@ def draw_words(profile: str, figure: FigureEntry) -> Figure:
                 lines.append(f"   {' · '.join(words) or 'no word more than others do'}")
             ax.text(0, 1, "\n".join(lines), va="top", fontsize=SMALL, linespacing=1.3, parse_math=False)
     label = labels_of(figure.experiment, [variant])[variant]
-    add_title(drawn, title(f"Words of the busiest experts · {label}", {variant: runs}, first=True))
-    return drawn
+    add_title(fig, title(f"Words of the busiest experts · {label}", {variant: runs}, first=True))
+    return fig

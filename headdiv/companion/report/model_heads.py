@@ -63,7 +63,7 @@ def measure_model(name: str, text: Path, target: Path | None) -> pd.DataFrame:
 
     table = head_table(heads.measures(batches(labels=False), tokenizer.all_special_ids))
     if "labels" in next(batches(labels=True)):
-        importance = {each[:2]: each.change for each in heads.importance(batches(labels=True))}
+        importance = {head[:2]: head.change for head in heads.importance(batches(labels=True))}
         table.insert(0, "importance", pd.Series(importance))
     return table
 

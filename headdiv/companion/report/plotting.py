@@ -63,11 +63,14 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **o
 
 def add_title(figure: Figure, text: str) -> None:
     """The title above all axes, in as many lines as the figure's width needs."""
-    most = int(LETTERS * figure.get_figwidth())
+    longest = int(LETTERS * figure.get_figwidth())
     lines = []
     for line in text.splitlines():
-        count = max(1, -(-len(line) // most))  # of about equal length: no last word alone
-        lines += textwrap.wrap(line, most if count == 1 else min(most, len(line) // count + 10), break_on_hyphens=False)
+        count = max(1, -(-len(line) // longest))
+        width = longest
+        if count > 1:  # lines of about equal length: no last word alone
+            width = min(longest, len(line) // count + 10)
+        lines += textwrap.wrap(line, width, break_on_hyphens=False)
     figure.suptitle("\n".join(lines), fontsize=LARGE)
 
 
@@ -114,7 +117,7 @@ def verdict_handles(verdicts: Iterable[str], labels: Mapping[str, str] | None = 
 
 
 def verdict_areas(verdicts: Iterable[str]) -> list[Patch]:
-    """The same where areas have the colours; those without a verdict are hollow."""
+    """Legend entries of areas in the verdicts' colours; those without a verdict are hollow."""
     shown = set(verdicts)
     return [
         Patch(color=look["color"], alpha=0.5, fill="mfc" not in look, label=verdict)
@@ -124,7 +127,7 @@ def verdict_areas(verdicts: Iterable[str]) -> list[Patch]:
 
 
 def spread_around_zero(ax: Axes, named: bool) -> None:
-    """Differences of points are read off close to 0, and seen far from it: the y axis is logarithmic beyond ±1.
+    """Make the y axis logarithmic beyond ±1, so that both small and large differences can be read.
 
     Its label says so, where it is ``named``.
     """
@@ -137,9 +140,9 @@ def spread_around_zero(ax: Axes, named: bool) -> None:
         ax.set_ylabel(f"{ax.get_ylabel()}\n(logarithmic beyond ±1)")
 
 
-def whole_ticks(ax: Axes, most: int) -> None:
-    """Ticks at whole numbers alone, about ``most`` of them; one where there is room for no other, as of one epoch."""
-    ax.xaxis.set_major_locator(MaxNLocator(most, integer=True, min_n_ticks=1))
+def whole_ticks(ax: Axes, count: int) -> None:
+    """Ticks at whole numbers only, about ``count`` of them; a single one where there is no other, as for one epoch."""
+    ax.xaxis.set_major_locator(MaxNLocator(count, integer=True, min_n_ticks=1))
 
 
 def number_layers(ax: Axes, layers: Sequence[int]) -> None:

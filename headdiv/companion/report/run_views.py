@@ -52,7 +52,7 @@ def show_lengths(config: RunConfig) -> Image:
 
 
 def show_architecture(run: Run) -> pd.DataFrame:
-    """Every attention module of the variant's model with its parameters, then everything else, then all of it."""
+    """Every attention module of the variant's model with its parameters, then everything else, then the total."""
     rows = [
         {
             "module": module.spec.name,
@@ -65,15 +65,15 @@ def show_architecture(run: Run) -> pd.DataFrame:
         for module in run.model.modules()
         if isinstance(module, AttentionModule)
     ]
-    whole = count_parameters(run.model)
-    rows.append({"module": "everything else", "parameters": whole - sum(row["parameters"] for row in rows)})
-    rows.append({"module": "the model", "parameters": whole})
+    total = count_parameters(run.model)
+    rows.append({"module": "everything else", "parameters": total - sum(row["parameters"] for row in rows)})
+    rows.append({"module": "the model", "parameters": total})
     return pd.DataFrame(rows).fillna("").set_index("module")
 
 
 @matplotlib.rc_context(LOOK)
 def show_training(run: Run) -> Image:
-    """Losses by epoch, and what else was scored after each epoch: BLEU of training and validation text."""
+    """Losses and other scores by epoch, such as BLEU of training and validation text."""
     curve, task = run.record["curve"], TASKS[run.config.kind]
     units = {"training_loss": task.unit, "validation_nll": task.unit, "validation_accuracy": "%"}
     units |= {key: "0 to 100" for key in curve[0] if key.endswith("_bleu")}
@@ -89,8 +89,8 @@ def show_heads(metrics: Mapping[str, Any]) -> Image:
     """How similar every two heads of each module are: the mean cosine of their outputs, on validation text."""
     measures = metrics["heads"]["measures"]
     figure, axes = _panels(list(map(place_name, measures)), PANEL)
-    for ax, of_module in zip(axes, measures.values(), strict=True):
-        image = draw_pairs(ax, np.array(of_module["cosine"]), low=-1)
+    for ax, module in zip(axes, measures.values(), strict=True):
+        image = draw_pairs(ax, np.array(module["cosine"]), low=-1)
     figure.colorbar(image, ax=axes, shrink=0.6)
     return _image(figure, "Cosine of two heads' outputs")
 
@@ -109,7 +109,7 @@ def _panels(titles: Sequence[str], width: float) -> tuple[Figure, list[Axes]]:
 
 
 def _image(figure: Figure, title: str) -> Image:
-    """With its title, drawn once for page and file."""
+    """The figure with its title, drawn once for page and file."""
     figure.suptitle(title)
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=DPI, metadata={"Software": None}, facecolor="white")

@@ -25,11 +25,12 @@ SAMPLE = "**Toy size, on a sample of the data set: this shows that the task runs
 
 @functools.cache
 def data_title(name: str) -> str:
-    """A public data set by its title, "Multi30k English-German"; of a part of it that too; others by their names."""
+    """The title of a public data set, "Multi30k English-German", or of a part of it; others go by their names."""
     ending = next((ending for ending in PARTS if name.endswith(ending)), "")
     whole = name.removesuffix(ending)
-    known = load_registry().get(whole)
-    return (known.title.partition(",")[0] if known else whole) + (f" ({PARTS[ending]})" if ending else "")
+    public_set = load_registry().get(whole)
+    title = public_set.title.partition(",")[0] if public_set else whole
+    return f"{title} ({PARTS[ending]})" if ending else title
 
 
 def training_size(run: RunResult, *others: RunResult) -> str:
@@ -37,13 +38,16 @@ def training_size(run: RunResult, *others: RunResult) -> str:
 
     Of a part of a public set's training set: "21,000 of 29,000 training pairs".
     """
-    known = load_registry().get(run.data_name.removesuffix(PART)) if run.data_name.endswith(PART) else None
-    whole = known.splits["train"].count if known else None
+    whole = None
+    if run.data_name.endswith(PART):
+        public_set = load_registry().get(run.data_name.removesuffix(PART))
+        whole = public_set.splits["train"].count if public_set else None
     size = TASKS[run.kind].training_size(run.config.data, run.data.model_dump(), whole)
-    shares = sorted({each.config.train.get("share", 1.0) for each in (run, *others)})
+    shares = sorted({other.config.train.get("share", 1.0) for other in (run, *others)})
     if shares == [1.0]:
         return size
-    return f"{' or '.join('all' if share == 1 else f'{100 * share:g} %' for share in shares)} of {size}"
+    labels = ["all" if share == 1 else f"{100 * share:g} %" for share in shares]
+    return f"{' or '.join(labels)} of {size}"
 
 
 def scale(runs: list[RunResult], profile: str) -> str:
@@ -56,7 +60,7 @@ def scale(runs: list[RunResult], profile: str) -> str:
     parts = [
         data_title(first.data_name),
         training_size(*runs),
-        *_drawn(first),
+        *_tokens_drawn(first),
         f"{test['examples']:,} test {task.example_noun}{tokens}",
         f"{plurals((run.epochs for run in runs), 'epoch')} of batches of {' or '.join(batches)} {task.batch_unit}",
         " or ".join(dict.fromkeys(model_size(run.config.model, run.config.data) for run in runs)),
@@ -69,7 +73,7 @@ def scale(runs: list[RunResult], profile: str) -> str:
     return " ".join(sentences)
 
 
-def _drawn(run: RunResult) -> list[str]:
+def _tokens_drawn(run: RunResult) -> list[str]:
     """How much of a stream of one text a run has drawn, and how often that was all of it; a mixture has a table."""
     stream = run.data.stream
     if len(stream.tokens) != 1:
@@ -110,19 +114,19 @@ def data_losses(run: RunResult) -> list[str]:
     """Sentences about records left out, texts cut short and answers lost; none where nothing was."""
     task, splits = TASKS[run.kind], {split: run.data.split(split) for split in SPLITS}
     sentences = []
-    for what, refused in (("", run.data.refused), (" of the training stream", run.data.stream.refused)):
+    for source, refused in (("", run.data.refused), (" of the training stream", run.data.stream.refused)):
         if refused:
             reasons = ", ".join(f"{reason}: {count:,}" for reason, count in refused.items())
-            sentences.append(f"Records left out{what}: {sum(refused.values()):,} ({reasons}).")
+            sentences.append(f"Records left out{source}: {sum(refused.values()):,} ({reasons}).")
     for cut in task.cuts:
         shares = {split: splits[split][cut.share] for split in SPLITS}
         if any(shares.values()):
-            shown = _by_split({split: f"{as_printed(100 * share, 1)} %" for split, share in shares.items() if share})
-            sentences.append(f"Cut at {run.config.data[cut.limit]:,} words: {shown} of the {cut.what}.")
-    for key, what in task.mentioned.items():
+            percents = _by_split({split: f"{as_printed(100 * share, 1)} %" for split, share in shares.items() if share})
+            sentences.append(f"Cut at {run.config.data[cut.limit]:,} words: {percents} of the {cut.what}.")
+    for key, label in task.mentioned.items():
         counts = {split: f"{statistics[key]:,}" for split, statistics in splits.items() if statistics.get(key)}
         if counts:
-            sentences.append(f"{what}: {_by_split(counts)}.")
+            sentences.append(f"{label}: {_by_split(counts)}.")
     return sentences
 
 

@@ -28,7 +28,7 @@ DIAGRAMS = Path(__file__).parent / "diagrams"
 
 
 def show_diagram(name: str) -> SVG:
-    """A drawn diagram. That of a paper's name is its idea, its own in orange, what every Transformer has in grey.
+    """A drawn diagram: by a paper's name its idea, in orange what is its own, in grey what every Transformer has.
 
     ``deacon_rows``: how each architecture forms the rows of its PCA layer, the paper's Figures 1 to 5.
 
@@ -37,8 +37,8 @@ def show_diagram(name: str) -> SVG:
     """
     path = DIAGRAMS / f"{name}.svg"
     if not path.is_file():
-        known = [found.stem for found in sorted(DIAGRAMS.glob("*.svg"))]
-        raise DataError(f"diagram {name!r} is not known{nearest(name, known)}")
+        names = [file.stem for file in sorted(DIAGRAMS.glob("*.svg"))]
+        raise DataError(f"diagram {name!r} is not known{nearest(name, names)}")
     return SVG(filename=str(path))
 
 
@@ -53,7 +53,7 @@ def show_table(profile: str | None, table: str) -> Markdown:
         ConfigError: no such profile or table.
         DataError: results that contradict each other.
     """
-    return _shown(
+    return _first_stored(
         profile, experiment_of_table(table), lambda name: Markdown(table_data(name, table).folded()), named=False
     )
 
@@ -72,7 +72,7 @@ def show_parameters(profile: str | None, experiment: str) -> pd.DataFrame | Mark
         except (ConfigError, DataError) as error:  # vocabularies come from the corpus, which stored results do without
             raise NotStoredError(str(error)) from None
 
-    return _shown(profile, experiment, audit, others=("paper",))
+    return _first_stored(profile, experiment, audit, others=("paper",))
 
 
 def show_figure(name: str, profile: str | None) -> Figure | Markdown:
@@ -85,31 +85,32 @@ def show_figure(name: str, profile: str | None) -> Figure | Markdown:
         DataError: no figure of this name, or results that contradict each other.
     """
     entry = figure_entry(name, Runs(profile) if profile else None)
-    return _shown(profile, entry.experiment, lambda known: draw(name, known))
+    return _first_stored(profile, entry.experiment, lambda profile_name: draw(name, profile_name))
 
 
-def _shown(
+def _first_stored(
     profile: str | None, experiment: str, make: Callable[[str], T], others: Sequence[str] = (), named: bool = True
 ) -> T | Markdown:
-    """What is made of a profile's results, or of the best that there are; a line of text where they are not stored.
+    """What ``make`` returns for a profile, or for the best that has results; a line of text where none are stored.
 
     ``others``: profiles to try after those with stored results. ``named``: the profile's name stands above it.
     """
-    lacking = []
+    reasons = []
     for name in [profile] if profile else [*best_profiles(experiment), *others]:
         runs = Runs(name)
         if experiment not in runs.experiments():
-            lacking.append(f"Profile {runs.name} has no {experiment}.")
+            reasons.append(f"Profile {runs.name} has no {experiment}.")
             continue
         try:
-            made = make(name)
+            result = make(name)
         except NotStoredError as error:
-            lacking.append(str(error))
+            reasons.append(str(error))
             continue
         if named:
             display(Markdown(f"*Profile {runs.name}:*"))
-        return made
-    return Markdown(f"*{lacking[0] if lacking else f'No profile has stored results of {experiment}.'}*")
+        return result
+    reason = reasons[0] if reasons else f"No profile has stored results of {experiment}."
+    return Markdown(f"*{reason}*")
 
 
 def show_scores(metrics: Mapping[str, Any] | RunResult) -> Styler:
@@ -129,10 +130,10 @@ def as_text(table: pd.DataFrame, name: str) -> Styler:
         table: of text and numbers.
         name: identifies the table in a page; the same one gives the same bytes.
     """
-    left = {"text-align": "left", "vertical-align": "top"}
+    alignment = {"text-align": "left", "vertical-align": "top"}
     style = Styler(table.map(_cell), uuid=name, cell_ids=False).format(escape="html")
-    style.set_table_styles([{"selector": "th", "props": list(left.items())}])
-    return style.set_properties(**left, **{"white-space": "pre-wrap"})
+    style.set_table_styles([{"selector": "th", "props": list(alignment.items())}])
+    return style.set_properties(**alignment, **{"white-space": "pre-wrap"})
 
 
 def _cell(value: str | float) -> str:

@@ -48,14 +48,14 @@ def _numbers(runs: list[RunResult], table: DataTable) -> pd.DataFrame:
     ``<name>_paper`` of each of the paper's columns. A text without a mixture is the source "all".
     """
     weights = pd.Series(runs[0].config.data["mixture"] or {"all": 1.0})
-    every = pd.DataFrame([run.data.stream.tokens for run in runs], index=[run.seed for run in runs])[weights.index]
-    drawn = every.groupby(level=0).mean()  # runs of one seed draw the same
+    tokens = pd.DataFrame([run.data.stream.tokens for run in runs], index=[run.seed for run in runs])[weights.index]
+    tokens = tokens.groupby(level=0).mean()  # runs of one seed draw the same
     ours = pd.DataFrame(
         {
             "weight": 100 * weights / weights.sum(),
-            "tokens": drawn.mean(),
-            "tokens_sd": drawn.std(),
-            "share": 100 * drawn.mean() / drawn.mean().sum(),
+            "tokens": tokens.mean(),
+            "tokens_sd": tokens.std(),
+            "share": 100 * tokens.mean() / tokens.mean().sum(),
             "passes": pd.DataFrame([run.data.stream.passes for run in runs])[weights.index].max(),
         }
     )
@@ -75,11 +75,12 @@ def _cells(numbers: pd.DataFrame, table: DataTable, seeds: int) -> pd.DataFrame:
         for name, column in table.columns.items()
     }
     cells = {"Source": list(rows["source"])}
-    for name, (heading, digits, same) in OURS.items():
-        half = halves if name == "tokens" else [None] * len(rows)
-        cells[heading] = [as_printed(value, digits, each) for value, each in zip(rows[name], half, strict=True)]
-        if same in paper:
-            heading, values, digits = paper.pop(same)
+    for name, (heading, digits, counterpart) in OURS.items():
+        cells[heading] = [as_printed(value, digits) for value in rows[name]]
+        if name == "tokens":
+            cells[heading] = [as_printed(value, digits, half) for value, half in zip(rows[name], halves, strict=True)]
+        if counterpart in paper:
+            heading, values, digits = paper.pop(counterpart)
             cells[heading] = [as_printed(value, digits) for value in values]
     for heading, values, digits in paper.values():
         cells[heading] = [as_printed(value, digits) for value in values]

@@ -35,9 +35,9 @@ def tables_of(runs: Runs) -> dict[str, str]:
     tables = {}
     for experiment in runs.experiments():
         paper, _, task = experiment.partition("/")
-        about = [name for name, table in load_paper(paper).tables.items() if table.task == task]
-        if about and not task_of(experiment).shown_on(runs.planned(experiment)[0].data.model_dump()).others_data:
-            tables |= {f"{paper}/{name}": experiment for name in about}
+        data_tables = [name for name, table in load_paper(paper).tables.items() if table.task == task]
+        if data_tables and not task_of(experiment).shown_on(runs.planned(experiment)[0].data.model_dump()).others_data:
+            tables |= {f"{paper}/{name}": experiment for name in data_tables}
         tables[experiment] = experiment
         if experiment in runs.arms:
             tables[f"{experiment}{OF_TUNING}"] = experiment
@@ -50,16 +50,18 @@ def experiment_of_table(table: str, profile: str | None = None) -> str:
     """The experiment whose runs a table needs.
 
     Raises:
-        ConfigError: there is no such table; of a ``profile`` the sentence has the tables.
+        ConfigError: there is no such table; with a ``profile`` the message suggests one of its tables.
     """
     experiment = table.removesuffix(OF_TUNING).removesuffix(OF_PRUNING)
-    if profile is not None and experiment not in (known := tables_of(Runs(profile))):
-        raise ConfigError(f"profile {profile}: no table {table!r}{nearest(table, list(known))}")
-    about = data_table_of(table)
-    if about is None:
+    if profile is not None:
+        tables = tables_of(Runs(profile))
+        if experiment not in tables:
+            raise ConfigError(f"profile {profile}: no table {table!r}{nearest(table, list(tables))}")
+    data_table = data_table_of(table)
+    if data_table is None:
         task_of(experiment)
         return experiment
-    return f"{table.partition('/')[0]}/{about.task}"
+    return f"{table.partition('/')[0]}/{data_table.task}"
 
 
 def table_data(profile: str, table: str) -> TableData:
@@ -69,9 +71,9 @@ def table_data(profile: str, table: str) -> TableData:
         ConfigError: no such profile or table.
         DataError: no stored results, or results that contradict each other.
     """
-    about, experiment = data_table_of(table), experiment_of_table(table)
-    if about is not None:
-        return sources_data(profile, experiment, about)
+    data_table, experiment = data_table_of(table), experiment_of_table(table)
+    if data_table is not None:
+        return sources_data(profile, experiment, data_table)
     if table.endswith(OF_TUNING):
         return tuning_data(profile, experiment)
     if table.endswith(OF_PRUNING):
@@ -104,6 +106,6 @@ def parameter_table(profile: str, experiment: str) -> pd.DataFrame:
     """
     table = pd.DataFrame(audit(profile, experiment)).T
     counts = table[["parameters", "at_paper_sizes", "paper"]].astype("Int64")
-    judged = counts["at_paper_sizes"].fillna(counts["parameters"])
-    audited = counts.assign(difference=judged - counts["paper"], follows=table["follows"])
+    comparable = counts["at_paper_sizes"].fillna(counts["parameters"])
+    audited = counts.assign(difference=comparable - counts["paper"], follows=table["follows"])
     return audited.dropna(axis="columns", how="all")

@@ -31,7 +31,8 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     """
     runs = Runs(profile)
     arms = runs.arms.get(experiment, {})
-    choices = {variant: choice for variant, arm in arms.items() if (choice := arm.choice)}
+    choices = {variant: arm.choice for variant, arm in arms.items()}
+    choices = {variant: choice for variant, choice in choices.items() if choice}
     if not choices:
         command = headdiv_command("tune", experiment, "--profile", profile)
         remedy = f"`{command}` does it" if arms else "it has no section 'tune'"
@@ -41,7 +42,7 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     config = next(iter(planned.values()))
     task = task_of(experiment).shown_on(config.data.model_dump())
     keys = dict.fromkeys(key for choice in choices.values() for tried in choice.tried for key in tried.setting)
-    numbers, shown, unnamed = [], [], []
+    numbers, lines, defaults = [], [], []
     for variant, choice in choices.items():
         for number, tried in enumerate(choice.tried, start=1):
             losses = dict.fromkeys(choice.rungs) | dict(zip(choice.rungs, tried.losses, strict=False))
@@ -54,32 +55,33 @@ def tuning_data(profile: str, experiment: str) -> TableData:
                 | {f"loss_{rung}": loss for rung, loss in losses.items()}
                 | {"fell_out": tried.fell_out or np.nan, "chosen": tried.fell_out is None}
             )
-            shown.append(
+            lines.append(
                 {"Architecture": labels[variant], "No.": str(number), "Setting": setting_text(tried.setting)}
                 | {plural(rung, "epoch"): as_printed(losses[rung], DIGITS) for rung in first.rungs}
                 | {"Outcome": f"{diverged}{outcome}"}
             )
         # What the arm's runs have where a setting leaves out a key that another of its settings names.
         values, settings = planned[variant].model_dump(), [tried.setting for tried in choice.tried]
-        named = dict.fromkeys(key for setting in settings for key in setting)
-        left_out = [key.partition(".") for key in named if any(key not in setting for setting in settings)]
+        arm_keys = dict.fromkeys(key for setting in settings for key in setting)
+        left_out = [key.partition(".") for key in arm_keys if any(key not in setting for setting in settings)]
         if left_out:
-            own = {f"{section}.{name}": values[section][name] for section, _, name in left_out}
-            unnamed.append(f"{labels[variant]}: {setting_text(own)}")
+            unchanged = {f"{section}.{name}": values[section][name] for section, _, name in left_out}
+            defaults.append(f"{labels[variant]}: {setting_text(unchanged)}")
     toy = f" {TOY}" if config.data.name == "toy" else ""
     scale = (
         f"Profile {runs.name}: {data_title(config.data.name)}, training runs of "
         f"{plural(config.train.epochs, 'epoch')} that stop after a rung, {seeds_named(first.seeds)}; settings kept "
         f"after each rung: {', '.join(map(str, first.keep))}. Nothing was computed on the test set.{toy}"
     )
-    over = ", mean over the tuning's seeds" if len(first.seeds) > 1 else ""
-    measure = f"the lowest validation loss up to there, in {TASKS[config.kind].unit}{over}"
+    measure = f"the lowest validation loss up to there, in {TASKS[config.kind].unit}"
+    if len(first.seeds) > 1:
+        measure += ", mean over the tuning's seeds"
     notes = [f"Epoch columns: {measure}; {NONE}: not trained so far, or diverged."]
-    if unnamed:
-        notes.append(f"Values that a setting does not name: {'; '.join(unnamed)}.")
+    if defaults:
+        notes.append(f"Values that a setting does not name: {'; '.join(defaults)}.")
     processors = dict.fromkeys(origin.processor for choice in choices.values() for origin in choice.origins)
     notes.append(f"Trained on {', '.join(processors)}.")
-    tables = {"what was tried": pd.DataFrame(shown)}
+    tables = {"what was tried": pd.DataFrame(lines)}
     return TableData(f"{task.table}, tuning", task.title, scale, pd.DataFrame(numbers), tables, notes=notes)
 
 
@@ -91,6 +93,6 @@ def setting_text(setting: Setting) -> str:
     parts = []
     for key, value in setting.items():
         section, _, name = key.partition(".")
-        whose = "method's " if section == "method" and name in ModelConfig.model_fields else ""
-        parts.append(f"{whose}{name.replace('_', ' ')} {f'{value:g}' if isinstance(value, float) else value}")
+        owner = "method's " if section == "method" and name in ModelConfig.model_fields else ""
+        parts.append(f"{owner}{name.replace('_', ' ')} {f'{value:g}' if isinstance(value, float) else value}")
     return ", ".join(parts) or "as in the profile"

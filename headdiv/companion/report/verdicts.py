@@ -23,7 +23,7 @@ def verdict(difference: Difference, higher: bool = True, margin: float | None = 
 
     Better or worse only where the simultaneous interval leaves out 0; as good only where two one-sided t-tests at 5 %
     show it within ``margin``. A difference of one seed, or without an interval, is not judged: how far another training
-    would be off is known of the other rows alone.
+    would be off is known only of the other rows.
 
     Args:
         difference: with its interval.

@@ -20,7 +20,7 @@ from headdiv.core.errors import DataError, HeaddivError
 from headdiv.core.files import remove_leftovers, replacing, write_text
 
 HERE = Path(__file__).resolve().parent  # of conf.py
-SIGN = "_static/report.css"  # is in every report
+MARKER = "_static/report.css"  # is in every report
 
 
 def report_folder(profile: str) -> Path:
@@ -44,7 +44,7 @@ def write_report(profile: str, folder: Path) -> Path:
         ConfigError: no such profile.
         DataError: nothing is stored, or ``folder`` holds something that is no report.
     """
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / SIGN).is_file()):
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / MARKER).is_file()):
         raise DataError(f"{folder}: holds something that is no report; expected an empty folder, a report, or none")
     remove_leftovers(folder.parent, glob.escape(folder.name))
     with tempfile.TemporaryDirectory() as scratch, replacing(folder, flush=False) as temporary:
@@ -67,7 +67,7 @@ def build_site(source: Path, folder: Path) -> None:
 def write_sources(profile: str, source: Path) -> None:
     """Write the pages of a report, as MyST and notebooks, with the tables and figures that they show."""
     runs, results = Runs(profile), paths.results(profile)
-    stored = sum(map(len, with_results(profile).values()))
+    stored_count = sum(map(len, with_results(profile).values()))
     for kind in ("companions", "figures", "tables"):
         (source / kind).mkdir(parents=True)
         for file in (results / kind).glob("*"):
@@ -78,7 +78,7 @@ def write_sources(profile: str, source: Path) -> None:
     title = _plain(runs.profile.title or runs.name)
     parts = [
         f"# {title}",
-        f"{stored} of {plural(len(runs.planned()), 'run')} of the profile {runs.name} are stored.",
+        f"{stored_count} of {plural(len(runs.planned()), 'run')} of the profile {runs.name} are stored.",
         _menu(papers, caption="Papers"),
         _menu(others, caption="Notebooks"),
     ]
@@ -87,10 +87,11 @@ def write_sources(profile: str, source: Path) -> None:
 
 def _write_paper(profile: str, paper: str, source: Path) -> bool:
     """A page of a paper's tables and figures, and the notebooks that belong to it; False where nothing is there."""
-    tables, figures = (of_paper(made, paper) for made in products(Runs(profile)))
-    about = load_paper(paper)
-    parts = [f"# {_plain(about.short or paper)}", _plain(about.citation)]
-    parts += [_menu([f"companions/{paper}"])] if (source / "companions" / f"{paper}.ipynb").is_file() else []
+    tables, figures = (of_paper(by_name, paper) for by_name in products(Runs(profile)))
+    content = load_paper(paper)
+    parts = [f"# {_plain(content.short or paper)}", _plain(content.citation)]
+    if (source / "companions" / f"{paper}.ipynb").is_file():
+        parts.append(_menu([f"companions/{paper}"]))
     for name in tables:
         if (source / "tables" / f"{name}.md").is_file():
             parts.append(f"```{{include}} tables/{name}.md\n:heading-offset: 1\n```")
@@ -99,9 +100,10 @@ def _write_paper(profile: str, paper: str, source: Path) -> bool:
         parts.append(f"```{{figure}} figures/{path.name}\n{caption}\n```")
     if notebooks := _copy_runs(profile, paper, source):
         parts += ["## Runs", _menu(notebooks)]
-    if there := len(parts) > 2:
-        write_text(source / f"{paper}.md", "\n\n".join(parts) + "\n")
-    return there
+    if len(parts) == 2:  # the heading alone
+        return False
+    write_text(source / f"{paper}.md", "\n\n".join(parts) + "\n")
+    return True
 
 
 def _copy_runs(profile: str, paper: str, source: Path) -> list[str]:
@@ -119,7 +121,9 @@ def _copy_runs(profile: str, paper: str, source: Path) -> list[str]:
 
 def _menu(pages: Iterable[str], caption: str = "") -> str:
     """Links to pages, which the side bar has too."""
-    options = [":maxdepth: 1", *([f":caption: {caption}"] if caption else [])]
+    options = [":maxdepth: 1"]
+    if caption:
+        options.append(f":caption: {caption}")
     return "\n".join(["```{toctree}", *options, "", *pages, "```"])
 
 
