@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 Direction = Literal["gha", "sanger", "eigenvectors"]
-SMALL = 2**18  # multiplications of C w, all modules: to here the CPU is faster at the loop than a GPU's launches
+SMALL = 2**18  # multiplications of C w in all modules up to which the CPU's loop is faster than a GPU's launches
 
 
 def moments(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,17 +52,17 @@ Moments = tuple[int, Tensor, Tensor]  # of rows: their number, mean (k,) and cov
 
 
 def joined_moments(moments: Moments, other: Moments) -> Moments:
-    """Moments of the rows of both; of no rows mean and covariance may be anything finite (Chan et al. 1983)."""
+    """Moments of the rows of both together (Chan et al. 1983); of no rows mean and C may be anything finite."""
     (n, mean, C), (n_other, mean_other, C_other) = moments, other
     total = max(n + n_other, 1)
     share = n_other / total
-    apart = mean_other - mean
-    joined = (1 - share) * C + share * C_other + share * (1 - share) * torch.outer(apart, apart)
-    return n + n_other, mean + share * apart, joined
+    difference = mean_other - mean
+    joined = (1 - share) * C + share * C_other + share * (1 - share) * torch.outer(difference, difference)
+    return n + n_other, mean + share * difference, joined
 
 
 def pooled_covariance(rows: Tensor, mean: Tensor, C: Tensor) -> Tensor:
-    """C of the rows of all ranks from what each rank knows of its own.
+    """C over the rows of all ranks, from the number, mean and C of each rank's own rows.
 
     Args:
         rows: their number (...,).
@@ -70,8 +70,8 @@ def pooled_covariance(rows: Tensor, mean: Tensor, C: Tensor) -> Tensor:
         C: (..., k, k).
     """
     n = distributed.total(rows)[..., None]
-    apart = mean - distributed.total(mean * rows[..., None]) / n
-    scatter = C + apart[..., :, None] * apart[..., None, :]
+    offset = mean - distributed.total(mean * rows[..., None]) / n
+    scatter = C + offset[..., :, None] * offset[..., None, :]
     return distributed.total(scatter * rows[..., None, None]) / n[..., None]
 
 
@@ -118,7 +118,7 @@ def gha_inner_loop(C: Tensor, w: Tensor, steps: int, lr: float | Tensor | None =
         w: weights (..., k, m) to start from; left as they are.
         steps: number of iterations, the paper's i (it uses 500).
         lr: learning rate η, a number or one per leading index; by default `stable_learning_rate`,
-            taken anew after 10, 30, 70, … steps, since it grows as w shrinks to unit columns.
+            computed anew after 10, 30, 70, … steps, since it grows as w shrinks to unit columns.
 
     Returns:
         The weights (..., k, m) after the last step. They converge to `principal_components` (up to
@@ -175,7 +175,7 @@ def principal_components(C: Tensor, m: int) -> Tensor:
 
 
 def hebbian_direction(C: Tensor, w: Tensor, direction: Direction = "gha", steps: int = 500) -> Tensor:
-    """F, where the Hebbian rule moves w.
+    """F, the direction in which the Hebbian rule moves w.
 
     Args:
         C: covariances (..., k, k).
@@ -192,8 +192,8 @@ def hebbian_direction(C: Tensor, w: Tensor, direction: Direction = "gha", steps:
     if direction == "sanger":
         return sanger_rule(C, w)
     exact = principal_components(C, w.shape[-1])
-    nearer = (exact * w).sum(dim=-2, keepdim=True).sign()  # an eigenvector's sign is arbitrary
-    return exact * torch.where(nearer == 0, 1.0, nearer) - w
+    sign = (exact * w).sum(dim=-2, keepdim=True).sign()  # that of an eigenvector is arbitrary: take the nearer
+    return exact * torch.where(sign == 0, 1.0, sign) - w
 
 
 def deacon_update(G: Tensor, F: Tensor, delta_p: float, xi: float) -> Tensor:

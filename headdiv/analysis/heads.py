@@ -131,12 +131,12 @@ class ModelHeads:
         Raises:
             DataError: there is no batch, or no word in them.
         """
-        found = compare_heads(self.observed(batches, special), enough=enough)
-        if not found:
+        results = compare_heads(self.observed(batches, special), enough=enough)
+        if not results:
             raise DataError("batches: found none; expected one at least")
-        if not any(measured.queries for _, measured in found):
+        if not any(measured.queries for _, measured in results):
             raise DataError("batches: found no word but special tokens and padding; expected one at least")
-        return found
+        return results
 
     def to_frame(self, batches: Iterable[Any], special: Sequence[int] = ()) -> pd.DataFrame:
         """A row for each head; see `head_table`."""
@@ -189,23 +189,23 @@ class ModelHeads:
         with evaluating(self.model), torch.enable_grad():
             for batch in batches:
                 masks: dict[str, Tensor] = {}
-                with self.edited({name: _multiplying(masks, name) for name in sums}):
-                    found = loss(self.run(batch))
-                if not isinstance(found, Tensor):
+                with self.edited({name: _mask_edit(masks, name) for name in sums}):
+                    value = loss(self.run(batch))
+                if not isinstance(value, Tensor):
                     raise DataError(
-                        f"loss: found {found!r:.80}, expected a scalar tensor (does the batch have labels?)"
+                        f"loss: found {value!r:.80}, expected a scalar tensor (does the batch have labels?)"
                     )
                 B = max((len(mask) for mask in masks.values()), default=0)
-                gradients = torch.autograd.grad(found * B, list(masks.values()), allow_unused=True) if masks else ()
+                gradients = torch.autograd.grad(value * B, list(masks.values()), allow_unused=True) if masks else ()
                 for name, gradient in zip(masks, gradients, strict=True):
                     sums[name] += 0 if gradient is None else gradient.abs().sum(0).cpu()
                 examples += B
         if not examples:
             raise DataError("batches: found none; expected one at least")
         return [
-            HeadChange(name, head, float(value / examples))
-            for name, total in sums.items()
-            for head, value in enumerate(total, 1)
+            HeadChange(name, head, float(score / examples))
+            for name, scores in sums.items()
+            for head, score in enumerate(scores, 1)
         ]
 
     def leave_one_out(self, metric: Metric, gone: Sequence[Head] = ()) -> list[HeadChange]:
@@ -219,8 +219,8 @@ class ModelHeads:
 
     def pruning_curve(self, metric: Metric, order: Sequence[Head], steps: int = 10) -> list[Pruned]:
         """A metric with ever fewer heads, from all of them to none of ``order``, without retraining."""
-        every = pruning_steps(self.model, steps, order)
-        return [Pruned(kept, self._value(metric, masks)) for kept, masks in every]
+        points = pruning_steps(self.model, steps, order)
+        return [Pruned(kept, self._value(metric, masks)) for kept, masks in points]
 
     # ---- removing
 
@@ -244,18 +244,18 @@ class ModelHeads:
             if not len(kept[name]):
                 raise DataError(f"{name}: all of its heads are to be removed; expected one that stays")
         for name, module in modules.items():
-            H, K, left = module.spec.heads, module.head_width, kept[name].tolist()
-            keep_units(module.in_projection, units_of([block * H + head for block in range(3) for head in left], K))
-            keep_units(module.output, units_of(left, K), inputs=True)
-            module.spec = replace(module.spec, heads=len(left), width=K)
+            H, K, heads = module.spec.heads, module.head_width, kept[name].tolist()
+            keep_units(module.in_projection, units_of([block * H + head for block in range(3) for head in heads], K))
+            keep_units(module.output, units_of(heads, K), inputs=True)
+            module.spec = replace(module.spec, heads=len(heads), width=K)
 
     def _value(self, metric: Metric, masks: Masks) -> float:
         with self.masked(masks), evaluating(self.model), torch.no_grad():
             return float(metric())
 
 
-def _multiplying(masks: dict[str, Tensor], name: str) -> Edit:
-    """Multiplies by a mask of ones (B, H), one for each sentence, which is kept in ``masks``.
+def _mask_edit(masks: dict[str, Tensor], name: str) -> Edit:
+    """An edit that multiplies by ones (B, H), one for each head of each sentence, which it keeps in ``masks``.
 
     It is float32 at least: its gradient is a sum over all words and units of a sentence's head.
     """
@@ -264,9 +264,10 @@ def _multiplying(masks: dict[str, Tensor], name: str) -> Edit:
         B = len(queries.lengths)
         if name not in masks:
             masks[name] = at_least_float32(outputs.new_ones(B, outputs.shape[1])).requires_grad_()
-        if (before := len(masks[name])) != B:
+        count = len(masks[name])
+        if count != B:
             raise DataError(
-                f"{name}: runs on {before} and on {B} sentences in one forward pass; expected the same number each "
+                f"{name}: runs on {count} and on {B} sentences in one forward pass; expected the same number each "
                 "time, since an example has one mask"
             )
         return (outputs * masks[name][queries.sentence_of_row(), :, None]).to(outputs.dtype)

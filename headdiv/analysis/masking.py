@@ -87,8 +87,8 @@ def masks_without(model: nn.Module, gone: Sequence[Head]) -> dict[str, Tensor]:
     counts, masks = heads_of(model), {}
     for name, head in gone:
         if not 1 <= head <= counts.get(name, 0):
-            there = ", ".join(f"1 to {count} in {each}" for each, count in counts.items())
-            raise DataError(f"the model has no head {head} in {name!r}; heads are {there}")
+            ranges = ", ".join(f"1 to {count} in {module}" for module, count in counts.items())
+            raise DataError(f"the model has no head {head} in {name!r}; heads are {ranges}")
         masks.setdefault(name, torch.ones(counts[name]))[head - 1] = 0
     return masks
 
@@ -106,9 +106,9 @@ def masking_changes(model: nn.Module, measure: Measure, gone: Sequence[Head] = (
     """
     before = measure(masks_without(model, gone))
     heads = [(name, head) for name, count in heads_of(model).items() for head in range(1, count + 1)]
-    left, changes = [head for head in heads if head not in set(gone)], []
-    with progress.bar(len(left), "masking heads") as advance:
-        for name, head in left:
+    remaining, changes = [head for head in heads if head not in set(gone)], []
+    with progress.bar(len(remaining), "masking heads") as advance:
+        for name, head in remaining:
             after = measure(masks_without(model, [*gone, (name, head)]))
             changes.append(HeadChange(name, head, after - before))
             advance("")
@@ -117,8 +117,8 @@ def masking_changes(model: nn.Module, measure: Measure, gone: Sequence[Head] = (
 
 def least_important_first(importance: Sequence[HeadChange]) -> list[Head]:
     """The heads in the order in which they are pruned; those without which the metric is NaN come last."""
-    ordered = sorted(importance, key=lambda each: (math.isnan(each.change), each.change))
-    return [(each.place, each.head) for each in ordered]
+    ordered = sorted(importance, key=lambda entry: (math.isnan(entry.change), entry.change))
+    return [(entry.place, entry.head) for entry in ordered]
 
 
 def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[tuple[int, dict[str, Tensor]]]:

@@ -26,7 +26,7 @@ from headdiv.nn.sizes import AttentionSpec
 ENOUGH = 20_000  # queries of each module that the measures are taken over
 BLOCK = 1 << 17  # numbers of all pairs processed at a time, so that they stay in the processor's cache
 MOST = 1 << 22  # numbers of all pairs in a batch; where there are more, only every second, third, … word is taken
-STILL = 1e-12  # a variance below this share of the mean square is the rounding error of a variance of 0
+ROUNDING = 1e-12  # a variance below this share of the mean square is the rounding error of a variance of 0
 BY_HEAD = ("confidence", "entropy")
 BY_PAIR = ("cosine", "l2", "correlation", "cka", "js")
 
@@ -228,7 +228,7 @@ def compare_heads(
     observed: Iterable[Observed], model: nn.Module | None = None, enough: float | None = None
 ) -> list[tuple[AttentionSpec, HeadComparison]]:
     """All measures of every module: arguments and order as in `measure_heads`, ``enough`` as in `pooled_sums`."""
-    return [(spec, _compared(sums)) for spec, sums in pooled_sums(observed, all_sums, model, enough)]
+    return [(spec, _comparison(sums)) for spec, sums in pooled_sums(observed, all_sums, model, enough)]
 
 
 @torch.no_grad()
@@ -244,22 +244,22 @@ def pooled_sums(
     ``enough`` queries of a module, by default `ENOUGH`. Other arguments as in `measure_heads`.
     """
     enough = ENOUGH if enough is None else enough
-    found: dict[AttentionSpec, HeadSums] = {}
+    pooled: dict[AttentionSpec, HeadSums] = {}
     for module in [] if model is None else attention_modules(model):
         H, K, like = module.head_slots, module.head_width, next(module.parameters())
-        none = like.new_zeros(0, H, 1)
-        found[module.slot_spec] = sums_of(Words(none, none, like.new_zeros(0, H, K)))
-    for seen in observed:
-        for record in seen.records:
-            special, spec = seen.special_tokens, record.spec
+        no_weights = like.new_zeros(0, H, 1)
+        pooled[module.slot_spec] = sums_of(Words(no_weights, no_weights, like.new_zeros(0, H, K)))
+    for batch in observed:
+        for record in batch.records:
+            special, spec = batch.special_tokens, record.spec
             with full_precision(record.outputs):
                 sums = sums_of(words_of(record, *special.get(spec.name, special.get(spec.kind, (None, None)))))
-            if record.spec in found:
-                sums = {name: value + sums[name] for name, value in found[record.spec].items()}
-            found[record.spec] = sums
-        if found and min(float(sums["queries"]) for sums in found.values()) >= enough:
+            if spec in pooled:
+                sums = {name: value + sums[name] for name, value in pooled[spec].items()}
+            pooled[spec] = sums
+        if pooled and min(float(sums["queries"]) for sums in pooled.values()) >= enough:
             break
-    return [(spec, {name: distributed.total(x).cpu() for name, x in sums.items()}) for spec, sums in found.items()]
+    return [(spec, {name: distributed.total(x).cpu() for name, x in sums.items()}) for spec, sums in pooled.items()]
 
 
 def basic_sums(words: Words) -> HeadSums:
@@ -292,17 +292,17 @@ def js_sum(weights: Tensor) -> Tensor:
     a difference of entropies, this keeps its digits where p and q are nearly equal.
     """
     H, L = weights.shape[1:]
-    one, other = torch.triu_indices(H, H, 1, device=weights.device)
-    sums = weights.new_zeros(len(one), dtype=torch.float64)
+    first, second = torch.triu_indices(H, H, 1, device=weights.device)
+    sums = weights.new_zeros(len(first), dtype=torch.float64)
     limits = torch.finfo(weights.dtype)
-    for block in weights.split(max(1, BLOCK // max(1, len(one) * L))):
-        p, q = block.index_select(1, one), block.index_select(1, other)  # (t, P, L)
-        both = p + q
-        d = (p - q).div_(both.clamp_min(limits.tiny)).clamp_(limits.eps - 1, 1 - limits.eps)  # artanh 1 is infinite
-        nats = torch.log1p(-d * d).mul_(0.5).addcmul_(d, torch.atanh(d)).mul_(both).sum(-1) / 2  # (t, P)
+    for block in weights.split(max(1, BLOCK // max(1, len(first) * L))):
+        p, q = block.index_select(1, first), block.index_select(1, second)  # (t, P, L)
+        total = p + q
+        d = (p - q).div_(total.clamp_min(limits.tiny)).clamp_(limits.eps - 1, 1 - limits.eps)  # artanh 1 is infinite
+        nats = torch.log1p(-d * d).mul_(0.5).addcmul_(d, torch.atanh(d)).mul_(total).sum(-1) / 2  # (t, P)
         sums += (nats / math.log(2)).clamp_(0, 1).sqrt_().sum(0, dtype=torch.float64)
     matrix = sums.new_zeros(H, H)
-    matrix[one, other] = sums
+    matrix[first, second] = sums
     return matrix + matrix.T
 
 
@@ -312,12 +312,12 @@ def means(sums: HeadSums) -> dict[str, Any]:
     return {"queries": queries} | {name: x / max(queries, 1) for name, x in sums.items() if name != "queries"}
 
 
-def _compared(sums: HeadSums) -> HeadComparison:
+def _comparison(sums: HeadSums) -> HeadComparison:
     basic = means(sums)
     mean, products, H = basic.pop("outputs"), basic.pop("products"), len(basic["confidence"])
     covariance = products - torch.outer(mean, mean)  # (H·K, H·K)
-    moves = covariance.diagonal() > STILL * products.diagonal()
-    covariance = covariance * torch.outer(moves, moves)
+    varies = covariance.diagonal() > ROUNDING * products.diagonal()
+    covariance = covariance * torch.outer(varies, varies)
     blocks = covariance.view(H, -1, H, len(mean) // H).transpose(1, 2)  # (H, H, K, K)
     shared = blocks.diagonal(dim1=2, dim2=3).sum(-1)  # (H, H)
     aligned = blocks.square().sum((2, 3))  # (H, H)
@@ -337,7 +337,7 @@ def _normalised(products: Tensor) -> Tensor:
 
 
 def effective_rank(covariance: Tensor) -> float:
-    """That of centred rows, from their covariance up to a factor, (n, n): 1 to n; 0 for zeros, NaN if not finite."""
+    """Effective rank of rows whose covariance is a multiple of this, (n, n): 1 to n; 0 for zeros, NaN if not finite."""
     if not covariance.isfinite().all():
         return math.nan
     sigma = torch.linalg.eigvalsh(covariance).clamp_min(0).sqrt()

@@ -81,9 +81,12 @@ def _refusal(error: OSError | SafetensorError, target: Path) -> str | None:
         return os.strerror(int(number[1])) if number else None
     if isinstance(error, FileNotFoundError):  # nothing was written
         return None
-    here = error.filename is not None and Path(error.filename).is_relative_to(target.parent)
-    full = error.filename is None and error.errno in _DISK
-    return error.strerror if here or full or Path(str(error.filename)) in target.parents else None
+    if error.filename is None:
+        refused = error.errno in _DISK
+    else:
+        path = Path(error.filename)
+        refused = path.is_relative_to(target.parent) or path in target.parents
+    return error.strerror if refused else None
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
@@ -105,7 +108,7 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def in_lines(content: Mapping[str, Any]) -> str:
-    """JSON with a line for each key: metrics have ten thousands of numbers, which a line each would double."""
+    """JSON with one line per key: metrics have tens of thousands of numbers; a line for each would double the file."""
     lines = (
         f"{json.dumps(key)}: {json.dumps(value, ensure_ascii=False, separators=(',', ':'), allow_nan=False)}"
         for key, value in content.items()
@@ -159,19 +162,19 @@ WHOLE = 1 << 26  # bytes up to which a whole file enters its fingerprint
 
 def once_a_version(digest: Callable[[Path], str]) -> Callable[[Path | str], str]:
     """A digest computed once per process, and again where a file's size or modification time has changed."""
-    cached = functools.cache(lambda path, size, modified: digest(path))
+    cached_digest = functools.cache(lambda path, size, modified: digest(path))
 
     @functools.wraps(digest)
-    def found(path: Path | str) -> str:
+    def wrapper(path: Path | str) -> str:
         status = os.stat(path)
-        return cached(Path(path).absolute(), status.st_size, status.st_mtime_ns)
+        return cached_digest(Path(path).absolute(), status.st_size, status.st_mtime_ns)
 
-    return found
+    return wrapper
 
 
 @once_a_version
 def fingerprint(path: Path) -> str:
-    """Changes when a file does: its SHA-256; above 64 MiB, that of its size, first and last MiB."""
+    """A digest of a file: its SHA-256; above 64 MiB, the SHA-256 of its size, first and last MiB."""
     if (size := path.stat().st_size) <= WHOLE:
         return checksum(path)
     with path.open("rb") as file:

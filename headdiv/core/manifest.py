@@ -26,13 +26,14 @@ log = logging.getLogger(__name__)
 def note(folder: Path, *names: str, key: str | None = None) -> None:
     """Write the checksums of these files, paths within the folder, into its manifest; of all where none is named.
 
-    Any of these files that is missing loses its line. ``key`` says what the files are; None leaves the manifest's key.
+    A missing file loses its line. ``key`` says what the files are; None leaves the manifest's key.
     """
-    noted, known = _read(folder)
-    kept = {name: digest for name, digest in known.items() if names and name not in names}
-    found = {name: _checksum(folder / name) for name in names or _all(folder) if (folder / name).is_file()}
-    lines = [f"{digest}  {name}\n" for name, digest in sorted((kept | found).items())]
-    if key := key or noted:
+    old_key, old_digests = _read(folder)
+    kept = {name: digest for name, digest in old_digests.items() if names and name not in names}
+    new = {name: _checksum(folder / name) for name in names or _file_names(folder) if (folder / name).is_file()}
+    lines = [f"{digest}  {name}\n" for name, digest in sorted((kept | new).items())]
+    key = key or old_key
+    if key:
         lines.insert(0, f"# {key}\n")
     write_text(folder / MANIFEST, "".join(lines))
 
@@ -45,25 +46,25 @@ def check(folder: Path, *names: str, key: str | None = None) -> None:
             is missing or has another key.
         PermissionError: this user may not read it.
     """
-    noted, known = _read(folder)
-    if not known:
+    stored_key, digests = _read(folder)
+    if not digests:
         raise DamageError(f"{folder / MANIFEST}: missing or empty")
-    if key is not None and key != noted:
-        raise DamageError(f"{folder}: its files are those of {noted}, expected {key}")
-    for name in names or known:
+    if key is not None and key != stored_key:
+        raise DamageError(f"{folder}: its files are those of {stored_key}, expected {key}")
+    for name in names or digests:
         path = folder / name
-        if name not in known:
+        if name not in digests:
             raise DamageError(f"{path}: has no checksum in {MANIFEST}")
         try:
-            found = _checksum(path)
+            digest = _checksum(path)
         except FileNotFoundError:
             raise DamageError(f"{path}: missing") from None
         except PermissionError:  # not damage
             raise
         except OSError as error:
             raise DamageError(f"{path}: cannot be read ({error.strerror or error})") from None
-        if found != known[name]:
-            raise DamageError(f"{path}: damaged, its sha256 is {found[:12]}…, expected {known[name][:12]}…")
+        if digest != digests[name]:
+            raise DamageError(f"{path}: damaged, its sha256 is {digest[:12]}…, expected {digests[name][:12]}…")
 
 
 def whole(path: Path, remedy: str) -> bool:
@@ -92,6 +93,6 @@ def _lines(folder: Path) -> list[str]:
         return []
 
 
-def _all(folder: Path) -> list[str]:
+def _file_names(folder: Path) -> list[str]:
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return sorted(path.relative_to(folder).as_posix() for path in paths if path.name != MANIFEST)

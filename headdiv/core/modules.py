@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from torch import nn
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
-Made = TypeVar("Made")
+Copied = TypeVar("Copied")
 
 
 def active_modules(model: nn.Module, kind: type[AnyModule] | tuple[type[AnyModule], ...]) -> dict[str, AnyModule]:
@@ -18,7 +18,7 @@ def active_modules(model: nn.Module, kind: type[AnyModule] | tuple[type[AnyModul
     Where PEFT's ``modules_to_save`` keeps a module beside copies that adapters train, only the one that runs is among
     them: the active adapter's copy, or the module itself where no adapter is active or another layer shares it.
     """
-    found, seen = {}, set()
+    active, seen = {}, set()
     to_visit: list[tuple[str, nn.Module]] = [("", model)]  # a stack: every step of a training walks through the model
     while to_visit:
         name, module = to_visit.pop()
@@ -26,28 +26,31 @@ def active_modules(model: nn.Module, kind: type[AnyModule] | tuple[type[AnyModul
             continue
         seen.add(module)
         if isinstance(module, kind):
-            found[name.removeprefix(".")] = module
-        for child_name, child in reversed(_running(module)):
+            active[name.removeprefix(".")] = module
+        for child_name, child in reversed(_active_children(module)):
             if child is not None:
                 to_visit.append((f"{name}.{child_name}", child))
-    return found
+    return active
 
 
-def _running(module: nn.Module) -> ItemsView[str, nn.Module | None] | list[tuple[str, nn.Module]]:
+def _active_children(module: nn.Module) -> ItemsView[str, nn.Module | None] | list[tuple[str, nn.Module]]:
     """A module's children; of those that a wrapper of PEFT holds, the one that it runs."""
     original, copies = module._modules.get("original_module"), module._modules.get("modules_to_save")
     if original is None or not isinstance(copies, nn.ModuleDict):
         return module._modules.items()
     adapters = module.active_adapter  # one, or a list of at most one
-    adapters = [] if module.disable_adapters else [adapters] if isinstance(adapters, str) else adapters
-    running = ((f"modules_to_save.{adapter}", copies[adapter]) for adapter in adapters if adapter in copies)
-    return [next(running, ("original_module", original))]
+    if module.disable_adapters:
+        adapters = []
+    elif isinstance(adapters, str):
+        adapters = [adapters]
+    active = ((f"modules_to_save.{adapter}", copies[adapter]) for adapter in adapters if adapter in copies)
+    return [next(active, ("original_module", original))]
 
 
-def with_state(made: Made, memo: dict[int, Any]) -> Made:
-    """What `copy.deepcopy` makes of an object without a ``__deepcopy__`` of its own."""
-    copied = memo[id(made)] = made.__new__(type(made))
-    copied.__dict__.update(copy.deepcopy(made.__dict__, memo))
+def with_state(original: Copied, memo: dict[int, Any]) -> Copied:
+    """The copy that `copy.deepcopy` would make if the class had no ``__deepcopy__``."""
+    copied = memo[id(original)] = original.__new__(type(original))
+    copied.__dict__.update(copy.deepcopy(original.__dict__, memo))
     return copied
 
 

@@ -15,16 +15,16 @@ def autocast(x: Tensor) -> Tensor:
 
     As in torch, float64 and integers stay as they are.
     """
-    kind = x.device.type
-    if kind == "meta" or x.dtype == torch.float64 or not x.is_floating_point():
+    device = x.device.type
+    if device == "meta" or x.dtype == torch.float64 or not x.is_floating_point():
         return x
-    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+    return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
 def full_precision(x: Tensor) -> contextlib.AbstractContextManager[object]:
     """Autocast switched off for computations with x; the meta device has no autocast."""
-    kind = x.device.type
-    return contextlib.nullcontext() if kind == "meta" else torch.autocast(kind, enabled=False)
+    device = x.device.type
+    return contextlib.nullcontext() if device == "meta" else torch.autocast(device, enabled=False)
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ _hidden = ContextVar("hidden", default=False)
 
 @contextmanager
 def hidden() -> Iterator[None]:
-    """No bars within: the output of a widget would keep what is left of them."""
+    """Show no bars within: a widget's output would keep their remains."""
     token = _hidden.set(True)
     try:
         yield
@@ -36,11 +36,12 @@ def hidden() -> Iterator[None]:
 @contextmanager
 def bar(total: int, what: str, done: int = 0) -> Iterator[Callable[[str], None]]:
     """Yield a function that advances the bar by one and sets the text after it."""
-    with tqdm(total=total, desc=what, initial=done, leave=False, disable=_hidden.get() or not interactive()) as shown:
+    disabled = _hidden.get() or not interactive()
+    with tqdm(total=total, desc=what, initial=done, leave=False, disable=disabled) as progress_bar:
 
         def advance(text: str) -> None:
-            shown.set_postfix_str(text, refresh=False)
-            shown.update()
+            progress_bar.set_postfix_str(text, refresh=False)
+            progress_bar.update()
 
         yield advance
 

@@ -26,22 +26,24 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def hash_neutral(default: Any, **more: Any) -> Any:
+def hash_neutral(default: Any, **options: Any) -> Any:
     """A field added after runs had been stored: its default is not written, so that their hashes stay the same."""
-    return Field(default, exclude_if=lambda value: value == default, **more)
+    return Field(default, exclude_if=lambda value: value == default, **options)
 
 
 YAML = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml is ten times as fast, but not always there
 
 
-def _each_once(values: list[Any]) -> list[Any]:
-    if twice := [value for number, value in enumerate(values) if value in values[:number]]:
-        raise PydanticCustomError("twice", "Input should name nothing twice, and {value} is", {"value": repr(twice[0])})
+def _refuse_duplicates(values: list[Any]) -> list[Any]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            context = {"value": repr(value)}
+            raise PydanticCustomError("twice", "Input should name nothing twice, and {value} is", context)
     return values
 
 
 Member = TypeVar("Member")
-Distinct = Annotated[list[Member], AfterValidator(_each_once)]
+Distinct = Annotated[list[Member], AfterValidator(_refuse_duplicates)]
 Checked = TypeVar("Checked", bound=BaseModel)
 
 
@@ -54,9 +56,9 @@ def check(model: type[Checked], value: Any, at: Place = (), source: Source | Non
     try:
         return model.model_validate(value)
     except ValidationError as problem:
-        first = _first(model, problem.errors())
-        loc, what = first["loc"], _explain(model, first)
-        if first["type"] == "value_error":  # a validator of several keys says which one it is about
+        mistake = _first_mistake(model, problem.errors())
+        loc, what = mistake["loc"], _explain(model, mistake)
+        if mistake["type"] == "value_error":  # a validator of several keys says which one it is about
             key, _, what = what.partition(": ")
             loc = (*loc, key)
         raise config_error((*at, *loc), what, source) from None
@@ -65,9 +67,9 @@ def check(model: type[Checked], value: Any, at: Place = (), source: Source | Non
 def refuse_unread(settings: BaseModel, keys: Iterable[str], why: str, at: Place, source: Source | None) -> None:
     """Raise a ConfigError where one of these keys is not its default, since it would change nothing."""
     for key in keys:
-        found, default = getattr(settings, key), type(settings).model_fields[key].default
-        if found != default:
-            raise config_error((*at, key), f"found {found!r}, expected the default, {default!r}: {why}", source)
+        value, default = getattr(settings, key), type(settings).model_fields[key].default
+        if value != default:
+            raise config_error((*at, key), f"found {value!r}, expected the default, {default!r}: {why}", source)
 
 
 def config_error(at: Place, what: str, source: Source | None = None) -> ConfigError:
@@ -77,12 +79,12 @@ def config_error(at: Place, what: str, source: Source | None = None) -> ConfigEr
     return ConfigError(f"{place}{key}{what}", at, what)
 
 
-def _first(model: type[BaseModel], errors: list[Any]) -> Any:
+def _first_mistake(model: type[BaseModel], errors: list[Any]) -> Any:
     """The first mistake; where that is a missing key, an unknown key close to a known one, if there is one."""
     if errors[0]["type"] != "missing":
         return errors[0]
     unknown = [error for error in errors if error["type"] == "extra_forbidden"]
-    misspelt = (error for error in unknown if _near(str(error["loc"][-1]), _fields_at(model, error["loc"][:-1])))
+    misspelt = (error for error in unknown if _closest(str(error["loc"][-1]), _fields_at(model, error["loc"][:-1])))
     return next(misspelt, errors[0])
 
 
@@ -99,13 +101,16 @@ def _explain(model: type[BaseModel], error: Any) -> str:
 
 def nearest(name: str, known: list[str]) -> str:
     """The end of a message about an unknown name: a similar one, or what there is to choose from."""
-    close = _near(name, known)
-    return f"; did you mean '{close[0]}'?" if close else f"; known here: {', '.join(sorted(known)) or 'none'}"
+    if closest := _closest(name, known):
+        return f"; did you mean '{closest}'?"
+    return f"; known here: {', '.join(sorted(known)) or 'none'}"
 
 
-def _near(name: str, known: list[str]) -> list[str]:
-    by_lower_case = {each.lower(): each for each in known}
-    return [by_lower_case[near] for near in difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)]
+def _closest(name: str, candidates: list[str]) -> str | None:
+    """The candidate that is most similar to a name, whatever their case; None where none is similar."""
+    by_lower_case = {candidate.lower(): candidate for candidate in candidates}
+    matches = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.6)
+    return by_lower_case[matches[0]] if matches else None
 
 
 def _fields_at(model: type[BaseModel], path: Place) -> list[str]:
@@ -137,38 +142,38 @@ class Source:
             raise ConfigError(f"{self.path}: cannot be read ({error.strerror})") from None
         try:
             self.node = yaml.compose(text, Loader=YAML)
-            self._refuse_twice(self.node)
+            self._refuse_duplicate_keys(self.node)
             self.data: Any = yaml.load(text, Loader=YAML)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:  # such as a date that there is not
+        except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: such as a date that does not exist
             mark = getattr(error, "problem_mark", None)
             line = f", line {mark.line + 1}" if mark else ""
             problem = " ".join(str(getattr(error, "problem", error)).split())
             raise ConfigError(f"{self.path}{line}: not valid YAML ({problem})") from None
 
-    def _refuse_twice(self, node: yaml.Node | None) -> None:
+    def _refuse_duplicate_keys(self, node: yaml.Node | None) -> None:
         """Refuse a key that is given twice, of which PyYAML would take the last."""
         children = node.value if isinstance(node, yaml.CollectionNode) else []
         if isinstance(node, yaml.MappingNode):
             keys, children = [key for key, _ in children], [value for _, value in children]
             seen: set[str] = set()
             for key in keys:
-                if (name := str(key.value)) in seen:  # of a key that is no text, which YAML's loading refuses: nodes
+                if (name := str(key.value)) in seen:  # nodes where a key is not text; loading refuses it
                     line = key.start_mark.line + 1
                     raise ConfigError(f"{self.path}, line {line}: the key {key.value!r} is given twice")
                 seen.add(name)
         for child in children:
-            self._refuse_twice(child)
+            self._refuse_duplicate_keys(child)
 
     def place(self, path: Place) -> str:
         """File and line of the key ("file, line n: "), or of the nearest one above it that is there."""
         node, line = self.node, 1
-        for number, key in enumerate(path):
+        for depth, key in enumerate(path):
             if isinstance(node, yaml.MappingNode):
-                names = str(key), ".".join(map(str, path[number:]))  # a key may have dots: model.dropout
-                found = [(k, v) for k, v in node.value if k.value in names]
-                if not found:
+                names = str(key), ".".join(map(str, path[depth:]))  # a key may have dots: model.dropout
+                matches = [(k, v) for k, v in node.value if k.value in names]
+                if not matches:
                     break
-                line, node = found[0][0].start_mark.line + 1, found[0][1]
+                line, node = matches[0][0].start_mark.line + 1, matches[0][1]
             elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
                 node = node.value[key]
                 line = node.start_mark.line + 1

@@ -21,7 +21,7 @@ def uncompiled() -> contextlib.AbstractContextManager[object]:
     if "torch._dynamo" not in sys.modules:  # a slow import, without which nothing is compiled
         return contextlib.nullcontext()
     if not torch.compiler.is_compiling():
-        with contextlib.suppress(RuntimeError):  # in what a compiled function calls
+        with contextlib.suppress(RuntimeError):  # raised within what a compiled function calls
             return torch.compiler.set_stance("force_eager")
     raise ConfigError(
         "heads are masked or edited within a function that torch.compile has compiled; expected the mask or edit "

@@ -52,12 +52,12 @@ class AttentionModule(HeadModule, ABC):
         if cache.mask is None:
             cache.add(x)
             prefixes = cache.prefixes()  # (N, P, D)
-            rows = _whole_windows(prefixes)
-            return self._unrecorded(prefixes, None, AttentionLayout(rows, rows, None))[:, -1]
+            rows = _window_rows(prefixes)
+            return self._forward_windows(prefixes, None, AttentionLayout(rows, rows, None))[:, -1]
         queries = cache.lines.spread(x)  # (n, W, D)
         mask = cache.mask[:, None, None].expand(-1, -1, queries.shape[1], -1)  # (n, 1, W, S)
-        layout = AttentionLayout(_whole_windows(queries), _whole_windows(cache.rows), mask)
-        return cache.lines.collect(self._unrecorded(queries, cache.rows.flatten(0, 1), layout))
+        layout = AttentionLayout(_window_rows(queries), _window_rows(cache.rows), mask)
+        return cache.lines.collect(self._forward_windows(queries, cache.rows.flatten(0, 1), layout))
 
     def edited_in_step(self, heads: Tensor, cache: Any) -> Tensor:
         """The heads' outputs (N, H, K) of one position after all edits and masks, for `step`."""
@@ -65,7 +65,7 @@ class AttentionModule(HeadModule, ABC):
             heads = self.edited(heads, one_token_each(len(heads), cache.lines.position, heads.device))
         return self.masked(heads)
 
-    def _unrecorded(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
+    def _forward_windows(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """`forward` of windows (R, N, D) -> (R, N, D), without head records."""
         recorders, self.recorders = self.recorders, ()
         try:
@@ -74,6 +74,6 @@ class AttentionModule(HeadModule, ABC):
             self.recorders = recorders
 
 
-def _whole_windows(x: Tensor) -> PackedRows:
+def _window_rows(x: Tensor) -> PackedRows:
     """The rows of (R, N, D): each window one whole sentence."""
     return padded_rows(torch.ones(x.shape[:2], dtype=torch.bool, device=x.device))

@@ -33,9 +33,9 @@ class BatchNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor) -> Tensor:
         """(T, C) or (T, C, K), normalised for each of the C channels."""
         if not self.training or distributed.world() == 1:
-            if self.training and torch.compiler.is_compiling():  # T may be unknown to it
+            if self.training and torch.compiler.is_compiling():  # T may be symbolic
                 torch._check(x.shape[0] > 1)
-            return self._repeated(x) if self.training and is_recomputing() else super().forward(x)
+            return self._recomputed(x) if self.training and is_recomputing() else super().forward(x)
         with full_precision(x):
             values = at_least_float32(x)
             scale, shift = (
@@ -43,7 +43,7 @@ class BatchNorm(nn.BatchNorm1d):
             )
             return (values * scale + shift).to(x.dtype)
 
-    def _repeated(self, x: Tensor) -> Tensor:
+    def _recomputed(self, x: Tensor) -> Tensor:
         """A training pass that is not counted, since activation checkpointing repeats it."""
         statistics = self.running_mean.clone(), self.running_var.clone()
         return F.batch_norm(x, *statistics, self.weight, self.bias, True, 0.0, self.eps)
@@ -73,7 +73,7 @@ def _statistics(norm: Normalised, rows: Tensor) -> tuple[Tensor, Tensor]:
     elif distributed.world() == 1 and rows.shape[1] == 1:
         raise ValueError("batch normalisation needs more than 1 value of each channel in training, found 1")
     n = distributed.total(rows.new_full((1,), rows.shape[1])).detach()
-    divisor = n.clamp_min(1)  # of a batch that is padding throughout there is no row
+    divisor = n.clamp_min(1)  # a batch of nothing but padding has no rows
     mean = distributed.total(rows.sum(dim=1)) / divisor
     centred = rows - mean.detach()[:, None]  # deviations add up to 0: the variance has no gradient in the mean
     variance = distributed.total(torch.linalg.vecdot(centred, centred)) / divisor
@@ -84,6 +84,6 @@ def _statistics(norm: Normalised, rows: Tensor) -> tuple[Tensor, Tensor]:
         # Without momentum torch takes the mean over all batches, as its swa_utils.update_bn does.
         share = 1 / int(norm.num_batches_tracked) if norm.momentum is None else norm.momentum
         unbiased = variance * n / (n - 1).clamp_min(1)  # as torch keeps it
-        for kept, new in ((norm.running_mean, mean), (norm.running_var, unbiased)):
-            kept.lerp_(torch.where(n > 0, new.to(kept), kept), share)
+        for running, new in ((norm.running_mean, mean), (norm.running_var, unbiased)):
+            running.lerp_(torch.where(n > 0, new.to(running), running), share)
     return mean, variance

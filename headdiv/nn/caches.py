@@ -34,7 +34,7 @@ class BeamState:
     def __init__(self, texts: int, width: int, length: int, like: Tensor) -> None:
         self.texts, self.width, self.position = texts, width, -1
         self.slots = torch.arange(texts, device=like.device) * width  # (N,) of each line, rising
-        self.of_slot = self._of_slot()  # (n·W,) a line for each slot: the one there, or the first
+        self.line_of_slot = self._lines_by_slot()  # (n·W,) the line in each slot; the first where there is none
         # 0 where a slot is of a line's own past
         self.mask = like.new_full((texts, width, length * width), masked_in(like.dtype))
 
@@ -54,30 +54,30 @@ class BeamState:
         Returns:
             Which texts keep their slots, if the others' are given up; else None.
         """
-        former, count = self.slots[lines], self.texts * self.width
+        former = self.slots[lines]
         text = former // self.width
-        of_text = torch.zeros_like(self.slots[:1]).expand(self.texts).scatter_add(0, text, torch.ones_like(text))
-        first = of_text.cumsum(0) - of_text
+        counts = torch.zeros_like(self.slots[:1]).expand(self.texts).scatter_add(0, text, torch.ones_like(text))
+        first = counts.cumsum(0) - counts  # (n,) the first line of each text
         self.slots = text * self.width + torch.arange(len(text), device=text.device) - first[text]
-        seen = self.mask.view(count, -1)[:, : self.keys]
-        seen[self.slots] = seen[former]
-        alive = of_text > 0
+        masks = self.mask.view(self.texts * self.width, -1)[:, : self.keys]
+        masks[self.slots] = masks[former]
+        alive = counts > 0
         kept = None
         if int(alive.sum()) <= CROWDED * self.texts:
             kept = alive.nonzero().flatten()
             self.slots -= ((~alive).cumsum(0)[text]) * self.width
             self.mask, self.texts = self.mask[kept], len(kept)
-        self.of_slot = self._of_slot()
+        self.line_of_slot = self._lines_by_slot()
         return kept
 
-    def _of_slot(self) -> Tensor:
+    def _lines_by_slot(self) -> Tensor:
         lines = torch.arange(len(self.slots), device=self.slots.device)
         return self.slots.new_zeros(self.texts * self.width).scatter(0, self.slots, lines)
 
     def spread(self, x: Tensor) -> Tensor:
-        """(N, …) -> (n, W, …); where no line is, some line's."""
+        """(N, …) -> (n, W, …); a slot without a line holds some line's."""
         if len(self.slots) < self.texts * self.width:
-            x = x.index_select(0, self.of_slot)
+            x = x.index_select(0, self.line_of_slot)
         return x.view(self.texts, self.width, *x.shape[1:])
 
     def collect(self, x: Tensor) -> Tensor:
@@ -110,25 +110,25 @@ class Cache:
 
     def add(self, keys: Tensor, values: Tensor) -> None:
         """Store those of this position, (N, G, K) each."""
-        here = slice(self.lines.keys - self.lines.width, self.lines.keys)
-        self.keys[:, :, here] = self.lines.spread(keys).transpose(1, 2)
-        self.values[:, :, here] = self.lines.spread(values).transpose(1, 2)
+        slots = slice(self.lines.keys - self.lines.width, self.lines.keys)
+        self.keys[:, :, slots] = self.lines.spread(keys).transpose(1, 2)
+        self.values[:, :, slots] = self.lines.spread(values).transpose(1, 2)
 
     def windows(self, q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of each line, (N, G, Q, K), by text, (n, G, W·Q, K), and the keys and values that they meet."""
         q = self.lines.spread(q).transpose(1, 2).flatten(2, 3)
-        return q, self.keys[:, :, : self._there], self.values[:, :, : self._there]
+        return q, self.keys[:, :, : self._written], self.values[:, :, : self._written]
 
     def written_out(self, queries: int = 1) -> Tensor:
-        """What is added to the scores of this many queries of each line: (n, 1, W·Q, S)."""
+        """The mask, as an addend for the scores of this many queries of each line: (n, 1, W·Q, S)."""
         if self.mask is not None:
             return self.mask[:, None, None]
         return self.lines.mask[:, None, :, : self.lines.keys].repeat_interleave(queries, dim=2)
 
     def rows(self, z: Tensor) -> Tensor:
         """The result for `windows`, line by line: (n, G, W·Q, K) -> (N, G·Q·K)."""
-        each = z.unflatten(2, (self.lines.width, -1)).transpose(1, 2)  # (n, W, G, Q, K)
-        return self.lines.collect(each.flatten(2))
+        by_slot = z.unflatten(2, (self.lines.width, -1)).transpose(1, 2)  # (n, W, G, Q, K)
+        return self.lines.collect(by_slot.flatten(2))
 
     def attend(self, q: Tensor) -> Tensor:
         """softmax(q kᵀ/√K + mask) v of each line: (N, G, Q, K) -> (N, G·Q·K)."""
@@ -136,17 +136,17 @@ class Cache:
 
     def keep(self, texts: Tensor) -> None:
         """Give up the slots of all other texts."""
-        self.keys, self.values = (self._of_texts(x, texts) for x in (self.keys, self.values))
+        self.keys, self.values = (self._select(x, texts) for x in (self.keys, self.values))
         self.mask = self.mask if self.mask is None else self.mask[texts]
 
-    def _of_texts(self, x: Tensor, texts: Tensor) -> Tensor:
-        """(n, G, S, K) of fewer texts; parts not yet written are not copied."""
+    def _select(self, x: Tensor, texts: Tensor) -> Tensor:
+        """The keys or values of these texts alone, (n, G, S, K); parts not yet written are not copied."""
         kept = x.new_empty(len(texts), *x.shape[1:])  # filled without gradients: `out` allows none, a search needs none
-        torch.index_select(x.detach()[:, :, : self._there], 0, texts, out=kept[:, :, : self._there])
+        torch.index_select(x.detach()[:, :, : self._written], 0, texts, out=kept[:, :, : self._written])
         return kept
 
     @property
-    def _there(self) -> int:
+    def _written(self) -> int:
         """Number of keys written."""
         return self.lines.keys if self.mask is None else self.keys.shape[2]
 
@@ -184,7 +184,7 @@ class RowCache:
 
 @dataclass
 class State:
-    """How far a search is: its lines, and the caches of each layer by kind of attention."""
+    """How far a search has come: its lines, and the caches of each layer by kind of attention."""
 
     lines: BeamState
     layers: list[dict[str, PositionCache]] = field(default_factory=list)

@@ -100,15 +100,15 @@ def masked_softmax(scores: Tensor, blind: Tensor | None) -> Tensor:
 
 @contextlib.contextmanager
 def _without_cudnn() -> Iterator[None]:
-    """Leave out cuDNN's kernel, torch's choice for masks on an H200: it takes long for each shape that is new to it."""
+    """Leave out cuDNN's kernel, torch's choice for masks on an H200: it takes long for each new shape."""
     flags = torch.backends.cuda
-    before = flags.cudnn_sdp_enabled()
+    was_enabled = flags.cudnn_sdp_enabled()
     try:
         if flags.mem_efficient_sdp_enabled() or flags.math_sdp_enabled():  # else the caller has chosen cuDNN's alone
             flags.enable_cudnn_sdp(False)
         yield
     finally:
-        flags.enable_cudnn_sdp(before)
+        flags.enable_cudnn_sdp(was_enabled)
 
 
 def into_windows(x: Tensor, rows: PackedRows, parts: int, heads: int) -> tuple[Tensor, ...]:

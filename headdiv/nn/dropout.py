@@ -38,7 +38,7 @@ class Dropout(nn.Module):
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        dropped = round(p * 2**16)
+        dropped = round(p * 2**16)  # of the 2¹⁶ values of a draw
         draws = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(2**63), None)
         # 1 where a draw is at least `bound`, else 0: as integers, since torch converts booleans ten times slower.
         bound = dropped - 2**15

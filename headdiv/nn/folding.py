@@ -38,8 +38,8 @@ def _as_linear(stage: nn.Module, spec: AttentionSpec) -> Linear:
     width = spec.heads * spec.d_head
     rows = torch.eye(width + 1, width, dtype=torch.float64, device=like.device)  # the last row is 0
     with full_precision(rows):
-        made = copy.deepcopy(stage).double().forward(rows)
-    layer = Linear(width, made.shape[1], device=like.device, dtype=like.dtype)
-    layer.weight.copy_((made[:-1] - made[-1]).T)
-    layer.bias.copy_(made[-1])
+        outputs = copy.deepcopy(stage).double().forward(rows)
+    layer = Linear(width, outputs.shape[1], device=like.device, dtype=like.dtype)
+    layer.weight.copy_((outputs[:-1] - outputs[-1]).T)
+    layer.bias.copy_(outputs[-1])
     return layer

@@ -25,16 +25,16 @@ class Linear(nn.Linear):
 
 
 class WeightAndBias(nn.Module):
-    """A linear layer's parameters, drawn as there, in a module that does more with its input than multiply by them.
+    """Parameters of a linear layer, initialised as there, for a module that does more with its input than multiply.
 
-    It is no nn.Linear, since peft would merge adapters into the weight of one: the output would then be another.
+    It is no nn.Linear, since peft would merge adapters into its weight, which would change the output.
     """
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        drawn = Linear(in_features, out_features)
-        self.weight, self.bias = drawn.weight, drawn.bias
+        layer = Linear(in_features, out_features)
+        self.weight, self.bias = layer.weight, layer.bias
 
     @torch.no_grad()
     def init_from(self, weight: Tensor, bias: Tensor) -> None:
@@ -55,8 +55,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     and batches of whole sentences hardly ever have the same number of rows twice. Results are equal up to rounding:
     sums, above all that over rows in the weight's gradient, are added up in another order.
     """
-    narrow = not is_compiling() and torch.is_autocast_enabled("cpu") and x.device.type == "cpu" and x.dim() > 1
-    if narrow and type(x) in PLAIN and type(weight) in PLAIN:
+    cpu_autocast = not is_compiling() and torch.is_autocast_enabled("cpu") and x.device.type == "cpu" and x.dim() > 1
+    if cpu_autocast and type(x) in PLAIN and type(weight) in PLAIN:
         x, weight = autocast(x), autocast(weight)
         if x.dtype in HALF and weight.dtype == x.dtype:
             return _Linear.apply(x, weight, None if bias is None else autocast(bias))

@@ -16,7 +16,7 @@ from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import LINEAR, Linear, linear, weight_is_all
 from headdiv.nn.packing import AttentionLayout, PackedRows
-from headdiv.nn.projections import blocks_apart
+from headdiv.nn.projections import project_separately
 from headdiv.nn.sizes import AttentionSpec
 
 IDENTITIES = (nn.Identity, nn.Dropout, Dropout)  # modules that do nothing in evaluation
@@ -50,14 +50,14 @@ class MultiHeadAttention(AttentionModule):
     def rowwise(self) -> bool:
         """See `AttentionModule`; an output stage, and what is in front of it, have an attribute of the same name."""
         parts = self.output, self.before_output or nn.Identity()
-        apart = all(type(part) in ROWWISE or getattr(part, "rowwise", False) for part in parts)
-        return apart and (self.rowwise_heads or type(self) is MultiHeadAttention)
+        rowwise_parts = all(type(part) in ROWWISE or getattr(part, "rowwise", False) for part in parts)
+        return rowwise_parts and (self.rowwise_heads or type(self) is MultiHeadAttention)
 
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
-        return self._put_out(self.attend(x, memory, layout))
+        return self._combine(self.attend(x, memory, layout))
 
-    def _put_out(self, heads: Tensor) -> Tensor:
-        """(T, H·K) -> (T, D)."""
+    def _combine(self, heads: Tensor) -> Tensor:
+        """What the output stage makes of the heads: (T, H·K) -> (T, D)."""
         return self.output(heads if self.before_output is None else self.before_output(heads))
 
     def attend(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
@@ -89,7 +89,7 @@ class MultiHeadAttention(AttentionModule):
         """Blocks first to last (of query 0, key 1, value 2) of the projections: (T, D) -> (T, (last−first)·H·K)."""
         width = self.spec.heads * self.spec.d_head
         if x.shape[-1] != getattr(self.in_projection, "in_features", None):
-            return blocks_apart(self.in_projection, x, first)
+            return project_separately(self.in_projection, x, first)
         rows = slice(first * width, last * width)
         if not weight_is_all(self.in_projection):
             return self.in_projection(x)[..., rows]
@@ -113,4 +113,4 @@ class MultiHeadAttention(AttentionModule):
             q = self._project(x, 0, 1).unflatten(-1, (self.spec.heads, -1))
         z, _ = self.weigh_values(*cache.windows(q.unsqueeze(2)), cache)  # (n, H, W, K)
         heads = self.transform_heads(cache.rows(z), x, None).view(-1, self.head_slots, self.head_width)
-        return self._put_out(self.edited_in_step(heads, cache).flatten(1))
+        return self._combine(self.edited_in_step(heads, cache).flatten(1))

@@ -35,8 +35,8 @@ class PackedRows:
     row_of_slot: Tensor  # (R·N,) 0 where the slot is empty
     sentences: Tensor  # (R, N) number of the slot's sentence; −1 where it is empty
     full: bool  # no slot is empty and slots are in row order: windows are a view of the rows
-    longest: int  # tokens of the longest sentence (of `padded_rows`, the width): asking a GPU means waiting
-    gaps: bool = False  # a sentence has no token; known of `pack`
+    longest: int  # tokens of the longest sentence (of `padded_rows`, the width); reading it from a GPU means waiting
+    gaps: bool = False  # whether a sentence has no token; `pack` alone sets it
 
     @property
     def tokens(self) -> int:
@@ -93,8 +93,8 @@ class AttentionLayout:
         if self.dropout is None and (self.keys is self.queries or not self.keys.gaps):
             return None
         blind = (self.mask <= (MASKED if self.dropout is None else -torch.inf)).all(-1, keepdim=True)
-        looks = blind.device.type == "cpu" and not is_compiling()  # on a GPU it would wait
-        return None if looks and not blind.any() else blind
+        readable = blind.device.type == "cpu" and not is_compiling()  # reading from a GPU means waiting
+        return None if readable and not blind.any() else blind
 
     @property
     def full(self) -> bool:
@@ -108,7 +108,7 @@ class AttentionLayout:
 
 
 def masked_in(dtype: torch.dtype) -> float:
-    """`MASKED`, or what float16 has nearest to it."""
+    """`MASKED`, or the nearest number that float16 has."""
     return max(MASKED, torch.finfo(dtype).min)
 
 
@@ -139,7 +139,7 @@ def assign_windows(*lengths: Sequence[int], width: int = 48) -> list[list[int]]:
     Raises:
         DataError: a sentence has more tokens than `MAX_POSITIONS`; attention would need the square of that.
     """
-    tokens = np.stack([np.asarray(each, dtype=np.int64) for each in lengths])  # (languages, B)
+    tokens = np.stack([np.asarray(language, dtype=np.int64) for language in lengths])  # (languages, B)
     if not tokens.size:
         return []
     if tokens.max() > MAX_POSITIONS:
@@ -201,9 +201,10 @@ def padded_rows(real: Tensor) -> PackedRows:
 
 def full_rows(B: int, N: int, device: torch.device) -> PackedRows:
     """The rows of B lines of N without padding, each its own window."""
-    each, slots = torch.arange(N, device=device), torch.arange(B * N, device=device)
+    lengths, slots = torch.full((B,), N, device=device), torch.arange(B * N, device=device)
+    positions = torch.arange(N, device=device).repeat(B)
     sentences = torch.arange(B, device=device)[:, None].expand(B, N)
-    return PackedRows(torch.full((B,), N, device=device), each.repeat(B), slots, slots, sentences, full=True, longest=N)
+    return PackedRows(lengths, positions, slots, slots, sentences, full=True, longest=N)
 
 
 def one_token_each(lines: int, position: int, device: torch.device) -> PackedRows:

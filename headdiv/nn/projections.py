@@ -32,7 +32,7 @@ class SeparateProjections(nn.Module):
         super().__init__()
         self.widths = widths
         self.query, self.key, self.value = (
-            nn.Parameter(nn.init.xavier_uniform_(torch.empty(width, each))) for each in widths
+            nn.Parameter(nn.init.xavier_uniform_(torch.empty(width, inputs))) for inputs in widths
         )
         self.bias = nn.Parameter(torch.zeros(3 * width)) if bias else None
 
@@ -45,7 +45,7 @@ class SeparateProjections(nn.Module):
         return torch.cat([F.linear(keys, self.key, biases[1]), F.linear(values, self.value, biases[2])], dim=1)
 
 
-def blocks_apart(projection: nn.Module, x: Tensor, first: int) -> Tensor:
+def project_separately(projection: nn.Module, x: Tensor, first: int) -> Tensor:
     """What `MultiHeadAttention` projects where ``in_projection`` is no Linear, or memory is (T', 2·D): keys, values."""
     if isinstance(projection, SeparateProjections):
         return projection(x, first)
@@ -67,11 +67,12 @@ def equal(a: Tensor, b: Tensor) -> bool:
 
 def must_be_merged(where: str, projection: nn.Module, error: type[Exception] = DataError) -> None:
     """Raise an error where a projection, or torch's attention, holds more than parameters."""
-    known = {name for names in NAMES.items() for name in (names[0], names[1].rpartition(".")[2])}
-    if more := set(projection.state_dict()) - known:
+    own_names = {own.rpartition(".")[2] for own in NAMES.values()}
+    extra = projection.state_dict().keys() - NAMES.keys() - own_names
+    if extra:
         raise error(
-            f"{where} holds {min(more)}, which would be lost; expected adapters, parametrisations and pruning masks to "
-            "be merged before"
+            f"{where} holds {min(extra)}, which would be lost; expected adapters, parametrisations and pruning masks "
+            "to be merged before"
         )
 
 
@@ -97,9 +98,9 @@ def from_torch(state: dict[str, Tensor], prefix: str) -> None:
     if prefix + "out_proj.weight" in state:
         weight = state[prefix + "out_proj.weight"]
         state.setdefault(prefix + "out_proj.bias", weight.new_zeros(len(weight)))
-    for theirs, ours in NAMES.items():
-        if prefix + theirs in state:
-            state[f"{prefix}attention.{ours}"] = state.pop(prefix + theirs)
+    for torch_name, own in NAMES.items():
+        if prefix + torch_name in state:
+            state[f"{prefix}attention.{own}"] = state.pop(prefix + torch_name)
 
 
 NAMES = {  # of torch.nn.MultiheadAttention's parameters: ours in the attention module

@@ -62,7 +62,7 @@ class HeadRecord:
         real_queries, real_keys = (pad_rows(torch.ones_like(x.positions).bool(), x, False) for x in (queries, keys))
         if weights is not None:
             real = real_queries[:, None, :, None] & real_keys[:, None, None]  # (B, 1, N, S)
-            weights = _of_own_sentence(weights, queries, keys) * real
+            weights = _by_sentence(weights, queries, keys) * real
         return PaddedHeads(outputs, values, weights, real_queries, real_keys)
 
 
@@ -72,18 +72,18 @@ class Recorder:
 
     weights: bool  # whether attention weights are recorded
     records: list[HeadRecord]
-    again: bool = field(default_factory=is_recomputing)  # opened within a pass that activation checkpointing repeats
+    recomputing: bool = field(default_factory=is_recomputing)  # whether it was opened in a pass that is repeated
 
     def append(self, record: HeadRecord) -> None:
-        """Add a record, with weights only where they are wanted; not again for a repeated pass."""
-        if self.again or not is_recomputing():
+        """Add a record, with weights only where they are wanted; not for a pass that is repeated meanwhile."""
+        if self.recomputing or not is_recomputing():
             self.records.append(record if self.weights else replace(record, weights=None))
 
 
 class HeadModule(nn.Module):
     """Heads that can be recorded, edited and masked: `AttentionModule`, or another library's heads.
 
-    In each forward pass the module gives what its heads put out to `record`, and goes on with what that returns.
+    In each forward pass the module passes its heads' outputs to `record`, and goes on with what that returns.
     """
 
     method: Any = None  # the method that made it; None where that is not known
@@ -94,7 +94,7 @@ class HeadModule(nn.Module):
         super().__init__()
         self.spec = spec  # where the module stands, and its sizes
         self.recorders: tuple[Recorder, ...] = ()  # of each `record_heads` that is open
-        self.edits: dict[int, Edit] = OrderedDict()  # which a handle can refer to
+        self.edits: dict[int, Edit] = OrderedDict()  # by a handle's number; a handle cannot refer to a plain dictionary
         self.masks: dict[int, Tensor] = OrderedDict()  # the same
 
     @property
@@ -130,18 +130,18 @@ class HeadModule(nn.Module):
         values: Tensor,
         outputs: Tensor,
         kind: type[HeadRecord] = HeadRecord,
-        **more: Any,
+        **fields: Any,
     ) -> Tensor:
         """The outputs (T, H, K) with which the module goes on: those given, after `edit_heads` and `mask_heads`.
 
-        What was given is kept as a `HeadRecord` (or a subclass with ``more`` fields) where `record_heads` is open.
+        What was given is kept as a `HeadRecord` (or a subclass with further ``fields``) where `record_heads` is open.
         """
         if self.recorders:
-            self.keep_record(kind(self.slot_spec, layout, weights, values, outputs, **more))
+            self.keep_record(kind(self.slot_spec, layout, weights, values, outputs, **fields))
         return self.masked(self.edited(outputs, layout.queries))
 
     def keep_record(self, record: HeadRecord) -> None:
-        """Append a record for everyone who records."""
+        """Append a record to every open recorder."""
         for recorder in self.recorders:
             recorder.append(record)
 
@@ -170,8 +170,8 @@ class HeadModule(nn.Module):
         for edit in self.edits.values():
             shape, outputs = outputs.shape, edit(outputs, queries)
             if not isinstance(outputs, Tensor) or outputs.shape != shape:
-                found = f"the shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"{outputs!r:.80}"
-                raise DataError(f"{self.spec.name}: an edit returned {found}, expected (T, H, K) = {tuple(shape)}")
+                result = f"the shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"{outputs!r:.80}"
+                raise DataError(f"{self.spec.name}: an edit returned {result}, expected (T, H, K) = {tuple(shape)}")
         return outputs
 
     def masked(self, outputs: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ def record_heads(model: nn.Module, weights: bool = True) -> Iterator[list[HeadRe
         yield records
     finally:
         for module in modules:
-            module.recorders = tuple(each for each in module.recorders if each is not recorder)
+            module.recorders = tuple(other for other in module.recorders if other is not recorder)
 
 
 def numbered(modules: list[HeadModule]) -> list[HeadModule]:
@@ -248,9 +248,9 @@ def numbered(modules: list[HeadModule]) -> list[HeadModule]:
     return modules
 
 
-def _of_own_sentence(weights: Tensor, queries: PackedRows, keys: PackedRows) -> Tensor:
+def _by_sentence(weights: Tensor, queries: PackedRows, keys: PackedRows) -> Tensor:
     """(R, H, N', S') in windows -> (B, H, N, S); values after a sentence's end are arbitrary."""
     rows = weights.transpose(1, 2).flatten(0, 1)[queries.slots]  # (T, H, S')
     slots = pad_rows(keys.slots % weights.shape[3], keys)[queries.sentence_of_row()]  # (T, S)
-    of_sentence = rows.gather(2, slots[:, None].expand(-1, rows.shape[1], -1))  # (T, H, S)
-    return pad_rows(of_sentence, queries).transpose(1, 2)
+    own_keys = rows.gather(2, slots[:, None].expand(-1, rows.shape[1], -1))  # (T, H, S)
+    return pad_rows(own_keys, queries).transpose(1, 2)

@@ -53,7 +53,7 @@ def test_a_model_with_the_drop_in_has_a_table_and_a_pruning_curve():
 
 def test_importance_is_the_gradient_of_each_example_at_its_masks():
     model, (x, padding) = model_of(), batch_of()
-    found = {(one.place, one.head): one.change for one in ModelHeads(model).importance([(x, padding)], loss)}
+    scores = {(head.place, head.head): head.change for head in ModelHeads(model).importance([(x, padding)], loss)}
     for layer, module in enumerate(model.layers, 1):
         expected = torch.zeros(H, dtype=torch.float64)
         for i in range(len(x)):
@@ -61,15 +61,15 @@ def test_importance_is_the_gradient_of_each_example_at_its_masks():
             handle = module.attention.mask_heads(mask)
             expected += torch.autograd.grad(loss(model(x[i : i + 1], padding[i : i + 1])), mask)[0].abs() / len(x)
             handle.remove()
-        assert [found[f"encoder {layer}", head] for head in (1, 2, 3)] == pytest.approx(expected.tolist())
+        assert [scores[f"encoder {layer}", head] for head in (1, 2, 3)] == pytest.approx(expected.tolist())
 
 
 def attached():
     torch.manual_seed(0)
     model = small_model("bert").double()
     ids = torch.randint(4, 90, (3, 5))
-    runs = [{"input_ids": each * ~PADDING, "attention_mask": (~PADDING).long()} for each in (ids, ids.flip(1))]
-    return headdiv.attach(model), runs, lambda output: output.logits[~PADDING]
+    batches = [{"input_ids": x * ~PADDING, "attention_mask": (~PADDING).long()} for x in (ids, ids.flip(1))]
+    return headdiv.attach(model), batches, lambda output: output.logits[~PADDING]
 
 
 def dropped_in():
@@ -88,9 +88,9 @@ def test_masks_and_edits_act_on_a_compiled_model(made):
         halved = heads.edited({"encoder 1": lambda outputs, _: outputs * 0.5})
         for opened in (heads.without([("encoder 1", 2)]), halved):
             with opened:
-                found, expected = call(), read(heads._run(batch))
-            torch.testing.assert_close(found, expected)
-            assert not torch.allclose(found, plain)
+                output, expected = call(), read(heads._run(batch))
+            torch.testing.assert_close(output, expected)
+            assert not torch.allclose(output, plain)
         torch.testing.assert_close(call(), plain)
 
 
@@ -201,11 +201,11 @@ def test_padded_records_are_those_of_each_sentence_alone(options):
 def test_importance_in_half_precision_is_the_sum_of_its_products():
     """Over 600 words: bfloat16 has 8 bits, in which each further word would be rounded."""
     model, x = model_of().bfloat16(), torch.randn(1, 600, D, generator=torch.Generator().manual_seed(1)).bfloat16()
-    heads, seen = ModelHeads(model), {}
+    heads, outputs_of = ModelHeads(model), {}
 
     def keeping(place):
         def edit(outputs, _):
-            seen[place] = outputs
+            outputs_of[place] = outputs
             outputs.retain_grad()
             return outputs
 
@@ -213,9 +213,9 @@ def test_importance_in_half_precision_is_the_sum_of_its_products():
 
     with heads.edited({place: keeping(place) for place in heads.counts}):
         loss(model(x)).backward()
-    expected = [(each.double() * each.grad.double()).sum((0, 2)).abs() for each in seen.values()]
-    found = [one.change for one in heads.importance([x], loss)]
-    torch.testing.assert_close(torch.tensor(found).double(), torch.cat(expected), rtol=1e-4, atol=0)
+    expected = [(outputs.double() * outputs.grad.double()).sum((0, 2)).abs() for outputs in outputs_of.values()]
+    scores = [head.change for head in heads.importance([x], loss)]
+    torch.testing.assert_close(torch.tensor(scores).double(), torch.cat(expected), rtol=1e-4, atol=0)
 
 
 def test_heads_that_the_loss_does_not_depend_on_have_importance_0():
@@ -226,9 +226,10 @@ def test_heads_that_the_loss_does_not_depend_on_have_importance_0():
         model.layers[0](x, x, x)  # whose output nobody reads
         return model.layers[1](x, x, x)[0]
 
-    found = {(one.place, one.head): one.change for one in ModelHeads(model, run).importance([batch_of()[0]], loss)}
-    assert all(found[place, head] == 0 for place in ("encoder 1", "encoder 8") for head in (1, 2, 3))
-    assert all(found["encoder 2", head] > 0 for head in (1, 2, 3))
+    importance = ModelHeads(model, run).importance([batch_of()[0]], loss)
+    scores = {(head.place, head.head): head.change for head in importance}
+    assert all(scores[place, head] == 0 for place in ("encoder 1", "encoder 8") for head in (1, 2, 3))
+    assert all(scores["encoder 2", head] > 0 for head in (1, 2, 3))
 
 
 def test_a_module_that_runs_on_fewer_examples_the_second_time_is_refused():
@@ -270,9 +271,9 @@ def test_heads_are_not_removed_where_something_else_would_be_lost(made, words):
     assert loss(model(*batch_of())) == before
 
 
-def edited_to(found):
+def edited_to(result):
     def use(heads):
-        with heads.edited({"encoder 1": lambda *_: found}):
+        with heads.edited({"encoder 1": lambda *_: result}):
             heads.run(batch_of())
 
     return use

@@ -50,15 +50,15 @@ def observe(model, pairs, batches, window=48):
 
 def compared(weights, values, outputs):
     """Of one sentence: A (H, N, S), V (H, S, K), O (H, N, K)."""
-    ((_, found),) = compare_heads([Observed([record_of(weights, values, outputs)], {})])
-    return found
+    ((_, comparison),) = compare_heads([Observed([record_of(weights, values, outputs)], {})])
+    return comparison
 
 
 def of_outputs(outputs):
     """Of outputs (T, H, K) alone."""
     T, H, _ = outputs.shape
     words = Words(torch.ones(T, H, 1).double(), torch.ones(T, H, 1).double(), outputs)
-    return similarity._compared(similarity.all_sums(words))
+    return similarity._comparison(similarity.all_sums(words))
 
 
 # ---- columns of a matrix
@@ -75,10 +75,10 @@ def test_correlations_and_cosines_are_numpys(seed, k, m):
 def test_columns_without_direction_give_zeros():
     w = random(2, 6, 3)
     w[:, 1] = 0
-    for found in (column_cosines(w), column_correlations(w)):
-        assert found.isfinite().all()
-        assert not found[1].any()
-        assert not found[:, 1].any()
+    for matrix in (column_cosines(w), column_correlations(w)):
+        assert matrix.isfinite().all()
+        assert not matrix[1].any()
+        assert not matrix[:, 1].any()
     w[:, 1] = 4.0
     assert not column_correlations(w)[1].any()
 
@@ -110,15 +110,15 @@ def literal_measures(model, pairs):
             H, N, S = A.shape
             keys = range(1, S) if spec.kind == "decoder" else range(S - 1)
             for n in range(N - 1) if spec.kind == "encoder" else range(1, N):
-                every = [[(i, j) for j in range(H)] for i in range(H)]
+                grid = [[(i, j) for j in range(H)] for i in range(H)]
                 z = Z[:, n].detach().numpy()
                 lengths = [math.hypot(*row) for row in z]
                 word = {
                     "confidence": [max(A[i, n, s].item() for s in keys) for i in range(H)],
                     "entropy": [sum(-p * math.log(p) for p in A[i, n].tolist() if p > 0) for i in range(H)],
-                    "cosine": [[sum(z[i] * z[j]) / (lengths[i] * lengths[j]) for i, j in row] for row in every],
-                    "l2": [[math.dist(z[i], z[j]) for i, j in row] for row in every],
-                    "js": [[literal_js(A[i, n], A[j, n]) for i, j in row] for row in every],
+                    "cosine": [[sum(z[i] * z[j]) / (lengths[i] * lengths[j]) for i, j in row] for row in grid],
+                    "l2": [[math.dist(z[i], z[j]) for i, j in row] for row in grid],
+                    "js": [[literal_js(A[i, n], A[j, n]) for i, j in row] for row in grid],
                 }
                 values.setdefault(spec, []).append(word)
                 outputs.setdefault(spec, []).append(z)
@@ -143,11 +143,11 @@ def test_measures_are_the_literal_ones(window, batches):
     """However sentences are packed and batched. Confidence leaves special tokens out, as queries and as keys."""
     model, _ = tiny({"name": "baseline"}, encoder_layers=2)
     pairs = some_pairs(7, seed=2)
-    found = compare_heads(observe(model, pairs, batches, window))
+    compared_modules = compare_heads(observe(model, pairs, batches, window))
     literal = literal_measures(model, pairs)
-    assert [spec for spec, _ in found] == list(literal)
+    assert [spec for spec, _ in compared_modules] == list(literal)
     basic = measure_heads(observe(model, pairs, batches, window))
-    for (spec, measured), (_, plain) in zip(found, basic, strict=True):
+    for (spec, measured), (_, plain) in zip(compared_modules, basic, strict=True):
         assert vars(measured).keys() == literal[spec].keys()
         for name, expected in literal[spec].items():
             np.testing.assert_allclose(getattr(measured, name), expected, atol=1e-9, err_msg=f"{spec} {name}")
@@ -198,24 +198,24 @@ def test_effective_ranks_that_are_known():
 def test_a_head_that_never_changes_is_like_none(constant):
     outputs = random(4, 30, 3, 2)
     outputs[:, 1] = constant
-    found = of_outputs(outputs)
-    for matrix in (found.correlation, found.cka):
+    measures = of_outputs(outputs)
+    for matrix in (measures.correlation, measures.cka):
         assert not matrix[1].any()
         assert not matrix[:, 1].any()
         assert matrix[0, 0].item() == pytest.approx(1)
-    assert found.effective_rank == pytest.approx(of_outputs(outputs[:, [0, 2]]).effective_rank)
+    assert measures.effective_rank == pytest.approx(of_outputs(outputs[:, [0, 2]]).effective_rank)
     assert of_outputs(torch.full((9, 2, 2), constant).double()).effective_rank == 0
 
 
 @given(seed=seeds, H=st.integers(1, 4), L=st.integers(1, 7), sharp=st.sampled_from([0.0, 1.0, 50.0]))
 def test_js_is_a_symmetric_distance_from_0_to_1(seed, H, L, sharp):
     weights = (sharp * random(seed, 5, H, L)).softmax(-1)
-    found = js_sum(weights)
+    distances = js_sum(weights)
     expected = [[sum(literal_js(row[i], row[j]) for row in weights) for j in range(H)] for i in range(H)]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert torch.equal(found, found.T)
-    assert (found <= 5).all()
-    torch.testing.assert_close(js_sum(weights.flip(2)), found)
+    np.testing.assert_allclose(distances, expected, atol=1e-6)
+    assert torch.equal(distances, distances.T)
+    assert (distances <= 5).all()
+    torch.testing.assert_close(js_sum(weights.flip(2)), distances)
 
 
 def test_js_keeps_its_digits_where_heads_look_nearly_alike():
@@ -250,15 +250,15 @@ def test_padding_may_stand_anywhere_and_an_example_be_all_padding():
     x, real = torch.randn(3, 5, 8), torch.tensor([[1, 0, 1, 1, 0], [0] * 5, [1, 1, 1, 1, 1]]).bool()
     with record_heads(module, weights=True) as records:
         module(x, x, x, ~real)
-    ((_, found),) = compare_heads([Observed(records, {})])
+    ((_, measured),) = compare_heads([Observed(records, {})])
     with record_heads(module, weights=True) as records:
         for line, kept in zip(x, real, strict=True):
             if kept.any():
                 module(*[line[kept][None]] * 3)
     ((_, literal),) = compare_heads([Observed(records, {})])
-    assert found.queries == 8
+    assert measured.queries == 8
     for name in (*BY_HEAD, *BY_PAIR):
-        torch.testing.assert_close(getattr(found, name), getattr(literal, name), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(getattr(measured, name), getattr(literal, name), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("measure", [measure_heads, compare_heads])
@@ -268,11 +268,11 @@ def test_a_rank_without_a_batch_adds_zeros(monkeypatch, measure, options):
     model, _ = tiny(options)
     shapes = []
     monkeypatch.setattr("headdiv.core.distributed.total", lambda values: shapes.append(values.shape) or values)
-    seen, unseen = (measure(observe(model, some_pairs(), batches), model) for batches in ([range(6)], []))
-    assert [spec for spec, _ in seen] == [spec for spec, _ in unseen]
+    measured, unmeasured = (measure(observe(model, some_pairs(), batches), model) for batches in ([range(6)], []))
+    assert [spec for spec, _ in measured] == [spec for spec, _ in unmeasured]
     assert shapes
     assert shapes[: len(shapes) // 2] == shapes[len(shapes) // 2 :]
-    assert all(measured.queries == 0 and not measured.l2.any() for _, measured in unseen)
+    assert all(zeros.queries == 0 and not zeros.l2.any() for _, zeros in unmeasured)
     assert measure([]) == []
     assert measure([Observed([], {})]) == []
 
@@ -289,9 +289,9 @@ def test_only_as_much_is_read_as_is_needed(monkeypatch):
             read.append(i)
             yield [i]
 
-    found = measure_heads(observe(model, pairs, batches()))
+    results = measure_heads(observe(model, pairs, batches()))
     assert len(read) in (2, 3)
-    assert min(measured.queries for _, measured in found) >= sum(words[:2]) + 1
+    assert min(measured.queries for _, measured in results) >= sum(words[:2]) + 1
 
 
 @pytest.mark.parametrize("autocast", [False, True])
@@ -310,17 +310,17 @@ def test_half_precision_is_widened(autocast):
 def test_averages_are_over_heads_and_over_pairs_of_different_heads():
     matrix = torch.tensor([[9.0, 0.5, -0.1], [0.5, 9.0, 0.2], [-0.1, 0.2, 9.0]])
     assert between_heads(matrix) == pytest.approx(0.2)
-    found = compared(*made_up_heads(10))
-    result = averages(found)
+    comparison = compared(*made_up_heads(10))
+    result, js = averages(comparison), comparison.js
     assert result["heads"] == 3
-    assert result["confidence"] == pytest.approx(found.confidence.mean().item())
-    assert result["js"] == pytest.approx(np.array([found.js[0, 1], found.js[0, 2], found.js[1, 2]]).mean())
+    assert result["confidence"] == pytest.approx(comparison.confidence.mean().item())
+    assert result["js"] == pytest.approx(np.array([js[0, 1], js[0, 2], js[1, 2]]).mean())
 
 
 def test_a_single_head_is_compared_with_none():
-    found = compared(*made_up_heads(11, H=1))
-    result = averages(found)
+    comparison = compared(*made_up_heads(11, H=1))
+    result = averages(comparison)
     assert all(math.isnan(result[name]) for name in similarity.BY_PAIR)
-    assert found.js.tolist() == [[0]]
-    assert found.average_l2().tolist() == [0]
+    assert comparison.js.tolist() == [[0]]
+    assert comparison.average_l2().tolist() == [0]
     assert result["effective_rank"] >= 1

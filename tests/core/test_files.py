@@ -59,23 +59,23 @@ def test_a_failure_leaves_the_old_one_and_nothing_beside_it(tmp_path, kind):
 
 
 def test_what_is_renamed_is_on_the_disk_before(tmp_path, monkeypatch):
-    done = []
+    events = []
 
-    def of_descriptor(descriptor):
-        done.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")).split(".")[-1])
+    def log_flush(descriptor):
+        events.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")).split(".")[-1])
 
-    monkeypatch.setattr(os, "fsync", of_descriptor)
+    monkeypatch.setattr(os, "fsync", log_flush)
     replace = os.replace
-    monkeypatch.setattr(os, "replace", lambda *paths: done.append("renamed") or replace(*paths))
+    monkeypatch.setattr(os, "replace", lambda *paths: events.append("renamed") or replace(*paths))
     with replacing(tmp_path / "folder") as temporary:
         temporary.mkdir()
         (temporary / "a").touch()
-    assert done == ["a", "tmp", "renamed", tmp_path.name]
+    assert events == ["a", "tmp", "renamed", tmp_path.name]
 
 
 def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
-    left, others = (".a.0123abcd.tmp", ".a.0123abcd.old"), ("a", ".a.tmp", ".b.0123abcd.tmp", ".a.0123abcd.txt")
-    for name in (*left, *others):
+    leftovers, others = (".a.0123abcd.tmp", ".a.0123abcd.old"), ("a", ".a.tmp", ".b.0123abcd.tmp", ".a.0123abcd.txt")
+    for name in (*leftovers, *others):
         (tmp_path / name).mkdir()
     remove_leftovers(tmp_path, "a")
     assert names(tmp_path) == sorted(others)
@@ -131,9 +131,9 @@ def test_of_a_large_file_size_beginning_and_end_count(tmp_path, monkeypatch):
     content = bytearray(4 * mib)
     before = stored(content)
     different = {before, stored(content + b"\0")}
-    for at in (0, mib - 1, 3 * mib, 4 * mib - 1):
+    for offset in (0, mib - 1, 3 * mib, 4 * mib - 1):
         changed = content.copy()
-        changed[at] = 1
+        changed[offset] = 1
         different.add(stored(changed))
     assert len(different) == 6
     content[2 * mib] = 1  # the middle is not read

@@ -17,9 +17,9 @@ def fill(folder):
 
 
 def refusal(*arguments):
-    with pytest.raises(DamageError) as found:
+    with pytest.raises(DamageError) as error:
         manifest.check(*arguments)
-    return str(found.value)
+    return str(error.value)
 
 
 def test_damage_is_named(tmp_path):

@@ -19,18 +19,18 @@ def test_of_an_adapters_copies_and_the_original_the_one_that_runs_is_found():
         if isinstance(module, nn.LayerNorm):
             module.register_forward_hook(lambda module, *_: ran.append(module))
 
-    def found():
+    def active_name():
         ran.clear()
         model(torch.randn(2, 4))
         names = active_modules(model, nn.LayerNorm)
         assert list(names.values()) == ran
         return next(iter(names)).rpartition("1.")[2]
 
-    assert found() == "modules_to_save.default"
+    assert active_name() == "modules_to_save.default"
     model.set_adapter("other")
-    assert found() == "modules_to_save.other"
+    assert active_name() == "modules_to_save.other"
     with model.disable_adapter():
-        assert found() == "original_module"
+        assert active_name() == "original_module"
 
 
 def test_an_original_that_another_layer_shares_is_found_there():

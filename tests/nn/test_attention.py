@@ -27,9 +27,9 @@ def test_packed_attention_is_the_literal_one_with_its_gradients(kind, seed, leng
     module = build(seed, kind, bias)
     queries, keys = (sentences(seed + 100 * side, [pair[side] for pair in lengths]) for side in (0, 1))
     memory = keys if kind == "cross" else None
-    found = with_gradients(module, queries, memory, run_packed(module, kind, width))
+    results = with_gradients(module, queries, memory, run_packed(module, kind, width))
     expected = with_gradients(module, queries, memory, run_literal(module, kind))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(results, expected)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -42,9 +42,9 @@ def test_wide_windows_give_what_the_literal_one_gives(kind, width, monkeypatch):
     module, lengths = build(31, kind), [(3, 2), (1, 5), (4, 4), (2, 1)]
     queries, keys = (sentences(32 + 100 * side, [pair[side] for pair in lengths]) for side in (0, 1))
     memory = keys if kind == "cross" else None
-    found = with_gradients(module, queries, memory, run_packed(module, kind, width))
+    results = with_gradients(module, queries, memory, run_packed(module, kind, width))
     assert [keywords["is_causal"] for keywords in fused] == [False]
-    torch.testing.assert_close(found, with_gradients(module, queries, memory, run_literal(module, kind)))
+    torch.testing.assert_close(results, with_gradients(module, queries, memory, run_literal(module, kind)))
 
 
 @pytest.mark.parametrize("wide", [True, False])

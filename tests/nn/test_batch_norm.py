@@ -49,16 +49,16 @@ def test_without_a_row_statistics_stay_and_gradients_are_0():
 def test_scale_and_shift_do_what_the_layer_does(shape, training, momentum):
     torch.manual_seed(0)
     theirs, ours = (norm.train(training) for norm in pair(3, momentum))
-    wanted = torch.randn(shape, dtype=torch.float64)
+    upstream = torch.randn(shape, dtype=torch.float64)
     for _ in range(3):  # running statistics take part too
         x = (3 + 2 * torch.randn(shape, dtype=torch.float64)).requires_grad_()
         other = x.detach().clone().requires_grad_()
         expected = theirs(x)
         scale, shift = scale_and_shift(ours, other.transpose(0, 1))
-        found = (other.transpose(1, -1) * scale + shift).transpose(1, -1)
-        torch.testing.assert_close(found, expected)
-        (expected * wanted).sum().backward()
-        (found * wanted).sum().backward()
+        y = (other.transpose(1, -1) * scale + shift).transpose(1, -1)
+        torch.testing.assert_close(y, expected)
+        (expected * upstream).sum().backward()
+        (y * upstream).sum().backward()
         torch.testing.assert_close(other.grad, x.grad)
         torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
         torch.testing.assert_close(ours.bias.grad, theirs.bias.grad)
@@ -78,14 +78,14 @@ def test_torchs_averages_of_weights_take_new_statistics(architecture):
     torch.manual_seed(0)
     module = MultiheadAttention(12, 3, deacon(architecture), batch_first=True)
     model, batches = OfOne(module), [torch.randn(4, 5, 12) for _ in range(3)]
-    seen = []
+    means = []
     for x in batches:
         module.attention.output.norm.reset_running_stats()
         module.attention.output.norm.momentum = 1.0
         model.train()(x)
-        seen.append(module.attention.output.norm.running_mean.clone())
+        means.append(module.attention.output.norm.running_mean.clone())
     torch.optim.swa_utils.update_bn(batches, model)
-    torch.testing.assert_close(module.attention.output.norm.running_mean, torch.stack(seen).mean(0))
+    torch.testing.assert_close(module.attention.output.norm.running_mean, torch.stack(means).mean(0))
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -65,19 +65,19 @@ def inputs_of(form, batched, first, kdim, vdim):
 def masks_of(form, batched, padding, mask):
     """Of keys, as booleans or as addends of which -inf excludes; of attention, one for all heads or one for each."""
     n = N if form in ("self", "values apart") else S
-    given = {}
+    masks = {}
     if padding:
         excluded = padding_of(n, n - 1) if batched else padding_of(n, n - 1)[1]
         added = random(*excluded.shape, seed=4).masked_fill(excluded, -math.inf).requires_grad_()
-        given["key_padding_mask"] = excluded if padding == "excluded" else added
+        masks["key_padding_mask"] = excluded if padding == "excluded" else added
     if mask == "shared":
-        given["attn_mask"] = random(N, n, seed=5).requires_grad_()
+        masks["attn_mask"] = random(N, n, seed=5).requires_grad_()
     if mask == "excluded" and padding != "added":
-        given["attn_mask"] = torch.eye(N, n) == 1
+        masks["attn_mask"] = torch.eye(N, n) == 1
     if mask == "each":
-        each = random(B * H if batched else H, N, n, seed=6).masked_fill(torch.eye(N, n) == 1, -math.inf)
-        given["attn_mask"] = each.requires_grad_()
-    return given
+        by_head = random(B * H if batched else H, N, n, seed=6).masked_fill(torch.eye(N, n) == 1, -math.inf)
+        masks["attn_mask"] = by_head.requires_grad_()
+    return masks
 
 
 def combinations():
@@ -87,34 +87,34 @@ def combinations():
         flag, (None, 5), (None, 3), ("self", "values apart", "memory", "two memories"), flag, flag, flag,
         (None, "excluded", "added"), (None, "shared", "excluded", "each"), flag,
     )  # fmt: skip
-    there = []
+    valid = []
     for bias, kdim, vdim, form, batched, first, need, padding, mask, average in grid:
         wide = {"self": kdim or vdim, "values apart": kdim, "memory": (kdim or D) != (vdim or D)}
         if not (wide.get(form) or not (need or average) or not (batched or first)):
-            there.append((bias, kdim, vdim, form, batched, first, need, padding, mask, average))
-    return there[::31]
+            valid.append((bias, kdim, vdim, form, batched, first, need, padding, mask, average))
+    return valid[::31]
 
 
 def test_combinations_of_all_arguments_are_torchs():
     """Output, weights and all gradients; padded queries of self-attention, which we leave out, are not compared."""
     for bias, kdim, vdim, form, batched, first, need, padding, mask, average in combinations():
         ours, theirs = pair(batch_first=first, bias=bias, kdim=kdim, vdim=vdim)
-        given, results = inputs_of(form, batched, first, kdim or D, vdim or D), []
-        more = masks_of(form, batched, padding, mask)
+        inputs, results = inputs_of(form, batched, first, kdim or D, vdim or D), []
+        masks = masks_of(form, batched, padding, mask)
         real = torch.ones(B, N, dtype=torch.bool)
         if padding and form in ("self", "values apart"):
             real = ~padding_of(N, N - 1)
         real = real if batched else real[1]
         parameters = [name for name, _ in theirs.named_parameters()]
         for module, names in ((ours, [f"attention.{NAMES[name]}" for name in parameters]), (theirs, parameters)):
-            output, weights = module(*given, need_weights=need, average_attn_weights=average, **more)
+            output, weights = module(*inputs, need_weights=need, average_attn_weights=average, **masks)
             output = output.transpose(0, 1) if batched and not first else output
             loss = (output[real] * random(*output[real].shape, seed=8)).sum()
             if weights is not None:
                 weights = weights if average else weights.transpose(-3, -2)  # queries follow the batch
                 weights = weights[real]
                 loss = loss + (weights * random(*weights.shape, seed=9)).sum()
-            leaves = [*{id(x): x for x in given}.values(), *(x for x in more.values() if x.requires_grad)]
+            leaves = [*{id(x): x for x in inputs}.values(), *(x for x in masks.values() if x.requires_grad)]
             leaves += [module.get_parameter(name) for name in names]
             results.append((output[real], weights, torch.autograd.grad(loss, leaves, materialize_grads=True)))
         case = (bias, kdim, vdim, form, batched, first, need, padding, mask, average)
@@ -134,14 +134,14 @@ GIVEN = {  # query, key and value of one tensor
 
 @pytest.mark.parametrize("given", GIVEN)
 def test_equal_inputs_have_the_gradients_of_torchs_attention_each_its_own(given):
-    found, padding = [], padding_of(6, 5, 4)
+    gradients, padding = [], padding_of(6, 5, 4)
     for module in pair(batch_first=True)[::-1]:
         x = random(3, 6, D).requires_grad_()
         inputs = GIVEN[given](x)
         output, _ = module(*inputs, padding)
         output[~padding].square().sum().backward()
-        found.append([x.grad, *(each.grad for each in inputs if each.is_leaf and each is not x)])
-    torch.testing.assert_close(found[1], found[0])
+        gradients.append([x.grad, *(tensor.grad for tensor in inputs if tensor.is_leaf and tensor is not x)])
+    torch.testing.assert_close(gradients[1], gradients[0])
 
 
 def hooked(module, x, padding):
@@ -151,21 +151,21 @@ def hooked(module, x, padding):
 
 def copied(module, x, padding):
     """As by code that moves or casts every argument."""
-    module.register_forward_pre_hook(lambda _, args: tuple(each.clone() for each in args))
+    module.register_forward_pre_hook(lambda _, args: tuple(tensor.clone() for tensor in args))
     return module(x, x, x, padding)
 
 
 @pytest.mark.parametrize("way", [hooked, copied])
 def test_views_and_copies_of_the_same_tensor_are_self_attention(way):
     """Padding then enters neither statistics nor the moments that DEACON moves by."""
-    module, found = drop_in(deacon("direct", 2), dtype=torch.float64), []
+    module, runs = drop_in(deacon("direct", 2), dtype=torch.float64), []
     for call in (lambda module, x, padding: module(x, x, x, padding), way):
-        each = copy.deepcopy(module)
-        output, weights = call(each, random(3, 6, D), padding_of(6, 5, 4))
+        fresh = copy.deepcopy(module)
+        output, weights = call(fresh, random(3, 6, D), padding_of(6, 5, 4))
         (output.square().sum() + weights.square().sum()).backward()
-        gradients = [p.grad for p in each.parameters()]
-        found.append((output, weights, gradients, dict(each.named_buffers()), each.attention.output.inputs.moments))
-    torch.testing.assert_close(*found)
+        gradients = [p.grad for p in fresh.parameters()]
+        runs.append((output, weights, gradients, dict(fresh.named_buffers()), fresh.attention.output.inputs.moments))
+    torch.testing.assert_close(*runs)
 
 
 def test_cross_attention_of_a_memory_to_itself_is_said_by_its_kind():
@@ -193,11 +193,11 @@ def encoder(options, replaced):
     method = make_method(options)
     layer = nn.TransformerEncoderLayer(D, 2, 20, batch_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=replaced != [1])
-    for each in replaced:
-        new = MultiheadAttention(D, 2, method, dropout=0.1, batch_first=True, layer=each)
+    for index in replaced:
+        new = MultiheadAttention(D, 2, method, dropout=0.1, batch_first=True, layer=index)
         if options is BASELINE:
-            new.load_state_dict(model.layers[each].self_attn.state_dict())
-        model.layers[each].self_attn = new
+            new.load_state_dict(model.layers[index].self_attn.state_dict())
+        model.layers[index].self_attn = new
     return model, method
 
 
@@ -259,8 +259,8 @@ def test_a_fully_masked_row_is_what_torchs_fused_function_gives(need):
     ours, theirs = pair(batch_first=True)
     x, mask = random(2, 4, D), torch.zeros(4, 4, dtype=torch.bool)
     mask[1] = True
-    found, weights = ours(x, x, x, attn_mask=mask, need_weights=need)
-    torch.testing.assert_close(found, theirs(x, x, x, attn_mask=mask, need_weights=False)[0])
+    output, weights = ours(x, x, x, attn_mask=mask, need_weights=need)
+    torch.testing.assert_close(output, theirs(x, x, x, attn_mask=mask, need_weights=False)[0])
     assert not need or torch.equal(weights.sum(2).round(), (~mask).any(1).expand(2, 4).double())
 
 

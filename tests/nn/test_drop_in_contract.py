@@ -53,13 +53,13 @@ def nearly_blind(module, masks):
     """Outputs, weights and records of a step with weights; outputs and gradients are as without and finite."""
     x, outputs = arguments(3, 6)[0].requires_grad_(), []
     for weights in (False, True):
-        each = copy.deepcopy(module)
+        fresh = copy.deepcopy(module)
         torch.manual_seed(1)
-        with record_heads(each, weights) as records:
-            output, given = each(x, x, x, **masks, need_weights=weights)
-        added = each.method.aux_loss(each, records, 0.5, 8) if weights else None
+        with record_heads(fresh, weights) as records:
+            output, given = fresh(x, x, x, **masks, need_weights=weights)
+        added = fresh.method.aux_loss(fresh, records, 0.5, 8) if weights else None
         (output.square().sum() + (0 if added is None else added)).backward()
-        assert all(p.grad is None or p.grad.isfinite().all() for p in [x, *each.parameters()])
+        assert all(p.grad is None or p.grad.isfinite().all() for p in [x, *fresh.parameters()])
         outputs.append(output)
     torch.testing.assert_close(*outputs)
     assert given.isfinite().all()
@@ -109,17 +109,17 @@ def test_of_padding_alone_zeros_stay_connected_and_nothing_is_learnt(options):
 @of_each_hook()
 def test_in_half_precision_outputs_and_gradients_are_nearly_those_of_float32(options, environment):
     """Choices between nearly equal units may differ."""
-    module, found = drop_in(options), []
+    module, outputs = drop_in(options), []
     for narrow in (False, True):
-        each, given = copy.deepcopy(module), arguments(3, 6)
+        fresh, inputs = copy.deepcopy(module), arguments(3, 6)
         if narrow and environment == "half precision":
-            each, given = each.bfloat16(), (*(x.bfloat16() for x in given[:3]), given[3])
+            fresh, inputs = fresh.bfloat16(), (*(x.bfloat16() for x in inputs[:3]), inputs[3])
         with torch.autocast("cpu", torch.bfloat16, enabled=narrow and environment == "autocast"):
-            output = each(*given, need_weights=False)[0]
+            output = fresh(*inputs, need_weights=False)[0]
         output.float().square().sum().backward()
-        assert all(p.grad.isfinite().all() for p in each.parameters() if p.grad is not None)
-        found.append(output.float())
-    assert (found[1] - found[0]).norm() < 0.2 * found[0].norm()
+        assert all(p.grad.isfinite().all() for p in fresh.parameters() if p.grad is not None)
+        outputs.append(output.float())
+    assert (outputs[1] - outputs[0]).norm() < 0.2 * outputs[0].norm()
 
 
 @of_each_hook()
@@ -137,8 +137,8 @@ def test_an_exported_module_takes_any_number_and_length_of_sentences(options):
     """Not of MoA: the number of rows that an expert serves depends on the data."""
     module, sizes = drop_in(options), {0: Dim("B", min=1, max=64), 1: Dim("N", min=1, max=64)}
     exported = torch.export.export(module, arguments(3, 6), dynamic_shapes=(sizes,) * 4).module()
-    found = exported(*arguments(5, 9))
-    torch.testing.assert_close(found, module(*arguments(5, 9)))
+    results = exported(*arguments(5, 9))
+    torch.testing.assert_close(results, module(*arguments(5, 9)))
 
 
 @pytest.mark.slow
@@ -148,11 +148,11 @@ def test_training_with_padding_compiles_into_one_graph(options):
     torch._dynamo.reset()
     runs = []
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):
-        for each in (torch.compile(copy.deepcopy(module), fullgraph=True, backend="aot_eager"), module):
+        for variant in (torch.compile(copy.deepcopy(module), fullgraph=True, backend="aot_eager"), module):
             torch.manual_seed(1)
-            output, weights = each(*arguments(3, 6))
+            output, weights = variant(*arguments(3, 6))
             (output.square().sum() + weights.square().sum()).backward()
-            runs.append((output, weights, [p.grad for p in each.parameters() if p.grad is not None]))
+            runs.append((output, weights, [p.grad for p in variant.parameters() if p.grad is not None]))
     torch.testing.assert_close(*runs)
 
 
@@ -170,8 +170,8 @@ def step(module, method, checkpointed):
             return module(x, x, x, padding, need_weights=False)[0]
 
         with record_heads(module) as records:
-            again = [x, x.flip(0)]
-            outputs = [checkpoint(run, x, use_reentrant=False) if checkpointed else run(x) for x in again]
+            inputs = [x, x.flip(0)]
+            outputs = [checkpoint(run, x, use_reentrant=False) if checkpointed else run(x) for x in inputs]
         added = method.aux_loss(module, records, 0.5, 14)
         (torch.stack(outputs).square().sum() + (0 if added is None else added)).backward()
     gradients = [p.grad.clone() for p in module.parameters() if p.grad is not None]

@@ -45,9 +45,9 @@ def test_values_apart_are_each_methods_with_other_projections(options):
     query, key, value = module.attention.in_projection.weight.chunk(3)
     changed = {"attention.in_projection.weight": torch.cat([query, key, value @ A.T])}
     torch.manual_seed(1)
-    found = module(x, x, x @ A, padding)
+    results = module(x, x, x @ A, padding)
     torch.manual_seed(1)
-    torch.testing.assert_close(found, functional_call(module, changed, (x, x, x, padding)))
+    torch.testing.assert_close(results, functional_call(module, changed, (x, x, x, padding)))
 
 
 @every_method(*ONE_PROJECTION, "combined", "rotation", "dynamic-rotation")  # which refuse them
@@ -106,10 +106,10 @@ def test_a_pruned_projection_is_the_one_of_now_in_every_kind_of_attention(option
     with torch.no_grad():
         for layer in layers:
             layer.weight_orig.mul_(2)
-    found = module(*inputs)[0]
+    output = module(*inputs)[0]
     for layer in layers:
         prune.remove(layer, "weight")
-    torch.testing.assert_close(found, module(*inputs)[0])
+    torch.testing.assert_close(output, module(*inputs)[0])
 
 
 @pytest.mark.parametrize("options", [
@@ -125,13 +125,13 @@ def test_merged_adapters_of_peft_compute_what_they_did_before(options):
     config = peft.LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
     adapted = peft.get_peft_model(nn.ModuleDict({"attention": attention}), config).double().eval()
     x, memory, other = random(B, N, D), random(B, S, D, seed=4), random(B, S, D, seed=5)
-    found = []
+    results = []
     for _ in range(2):
         with headdiv.masked_heads(attention, {"encoder 1": [1, 0, 1, 1]}):
-            found.append([attention(x, x, x)[0]])
-        found[-1] += [attention(x, x, x)[0], attention(x, memory, memory)[0], attention(x, memory, other)[0]]
+            results.append([attention(x, x, x)[0]])
+        results[-1] += [attention(x, x, x)[0], attention(x, memory, memory)[0], attention(x, memory, other)[0]]
         adapted.merge_and_unload()
-    torch.testing.assert_close(*found)
+    torch.testing.assert_close(*results)
 
 
 # ---- names of modules
@@ -167,16 +167,16 @@ def test_records_artifacts_and_swaps_of_copies_are_by_layer():
     with headdiv.record_heads(model) as records, collected_moments(model) as moments:
         model(x)
     assert [record.spec.name for record in records] == list(moments) == THREE
-    assert [each.spec.name for each in pca_layers(model).values()] == THREE
-    assert [each["place"] for each in method.artifacts(model)["pca_weights"].values()] == THREE
+    assert [layer.spec.name for layer in pca_layers(model).values()] == THREE
+    assert [statistics["place"] for statistics in method.artifacts(model)["pca_weights"].values()] == THREE
     model, method = copies({"name": "homeostasis", "attention": "kwta", "s_att": 0.5})
     model(x)
     method.before_optimizer_step(model, 0.5)
     assert list(method.artifacts(model)["activations"]) == THREE
     model, _ = copies("baseline")
-    before = [each.self_attn.attention.in_projection.weight.clone() for each in model.layers]
+    before = [layer.self_attn.attention.in_projection.weight.clone() for layer in model.layers]
     swap_heads(model, [("encoder", HeadIndex(0, 0), HeadIndex(2, 1))])
-    after = [each.self_attn.attention.in_projection.weight for each in model.layers]
+    after = [layer.self_attn.attention.in_projection.weight for layer in model.layers]
     assert torch.equal(after[1], before[1])
     assert torch.equal(after[2][2:4], before[0][:2])
 

@@ -38,5 +38,5 @@ def test_folding_does_not_depend_on_autocast():
     model = headdiv.MultiheadAttention(8, 2, headdiv.make_method("deacon", m=2), batch_first=True)
     expected = headdiv.fold(model).state_dict()
     with torch.autocast("cpu", torch.bfloat16):
-        found = headdiv.fold(model).state_dict()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
+        state = headdiv.fold(model).state_dict()
+    assert all(torch.equal(state[name], value) for name, value in expected.items())

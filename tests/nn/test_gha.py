@@ -95,9 +95,9 @@ def test_inner_loop_in_torch_gives_what_it_gives_in_numpy():
 def test_inner_loop_converges_to_the_principal_components(k, m):
     basis = torch.linalg.qr(random(3, k, k))[0]
     C = basis @ torch.diag(torch.linspace(float(k), 1.0, k, dtype=torch.float64)) @ basis.T
-    found = gha_inner_loop(C, random(4, k, m), 4000)
+    w = gha_inner_loop(C, random(4, k, m), 4000)
     expected = principal_components(C, m)
-    cosines = (found * expected).sum(dim=0).abs()
+    cosines = (w * expected).sum(dim=0).abs()
     torch.testing.assert_close(cosines, torch.ones_like(cosines), atol=1e-6, rtol=0)
     torch.testing.assert_close(sanger_rule(C, expected), torch.zeros(k, m, dtype=C.dtype), atol=1e-10, rtol=0)
 
@@ -129,7 +129,7 @@ def test_principal_components_are_ordered_unit_columns_with_a_fixed_sign():
 )
 def test_update_equals_the_papers_equations_for_every_leading_index(seed, shape, delta_p, xi, scale_g, scale_f):
     G, F = scale_g * random(seed, 3, *shape), scale_f * random(seed + 1, 3, *shape)
-    expected = torch.stack([literal_deacon(*each, delta_p, xi) for each in zip(G, F, strict=True)])
+    expected = torch.stack([literal_deacon(*pair, delta_p, xi) for pair in zip(G, F, strict=True)])
     torch.testing.assert_close(deacon_update(G, F, delta_p, xi), expected)
 
 
@@ -157,9 +157,9 @@ def test_nan_and_infinity_spoil_their_own_leading_index_only(bad, where):
 def test_moments_of_many_half_precision_rows_are_those_of_float32(dtype):
     """A sum of 100,000 squares is beyond float16."""
     rows = (random(0, 100_000, 3, dtype=torch.float32) + 3).to(dtype)
-    for found, expected in zip(moments(rows), moments(rows.float()), strict=True):
-        assert torch.equal(found, expected.to(dtype))
-        assert found.isfinite().all()
+    for moment, expected in zip(moments(rows), moments(rows.float()), strict=True):
+        assert torch.equal(moment, expected.to(dtype))
+        assert moment.isfinite().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])

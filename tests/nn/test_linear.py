@@ -18,11 +18,11 @@ class Shapes(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.found = []
+        self.shapes = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func in PRODUCTS:
-            self.found += [tuple(x.shape) for x in args if isinstance(x, torch.Tensor) and x.dim() == 2]
+            self.shapes += [tuple(x.shape) for x in args if isinstance(x, torch.Tensor) and x.dim() == 2]
         return func(*args, **kwargs or {})
 
 
@@ -79,7 +79,7 @@ def test_steps_with_other_numbers_of_rows_have_the_same_products():
                 hidden = model(batch)
             hidden.float().sum().backward()
         rows.append((len(batch.source), len(batch.target_in)))
-        products.append(shapes.found)
+        products.append(shapes.shapes)
     assert rows[0] != rows[1]
     assert products[0]
     assert products[0] == products[1]
@@ -88,6 +88,6 @@ def test_steps_with_other_numbers_of_rows_have_the_same_products():
 def test_float64_stays_as_it_is_in_autocast():
     layer, x = Linear(3, 2, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
     with torch.autocast("cpu", torch.bfloat16):
-        found = layer(x)
-    assert found.dtype == torch.float64
-    assert torch.equal(found, F.linear(x, layer.weight, layer.bias))
+        output = layer(x)
+    assert output.dtype == torch.float64
+    assert torch.equal(output, F.linear(x, layer.weight, layer.bias))
