@@ -93,9 +93,9 @@ class MethodOptions(Settings):
             ConfigError: what `check` finds.
         """
         if problem := self.check(model):
-            key, what = problem
+            key, sentence = problem
             keys = (int(part) if part.isdigit() else part for part in key.split("."))
-            raise config_error((*at, *keys), what, source)
+            raise config_error((*at, *keys), sentence, source)
         return self.model_dump(mode="json")
 
     @classmethod
@@ -137,9 +137,9 @@ class Method:
     def __init__(self, options: MethodOptions | None = None, **values: Any) -> None:
         """The ``options``, or the ``values`` that differ from their defaults: Deacon(m=8)."""
         if options is not None and (values or not isinstance(options, MethodOptions)):
-            name, also = type(self).__name__, " and values beside it" if values else ""
+            name, beside = type(self).__name__, " and values beside it" if values else ""
             raise ConfigError(
-                f"{name}: found {options!r:.80}{also}; expected its options by name, {name}(option=value, …), or one "
+                f"{name}: found {options!r:.80}{beside}; expected its options by name, {name}(option=value, …), or one "
                 f"object of {name}.Options"
             )
         self.options = check(type(self).Options, values) if options is None else options
@@ -154,8 +154,8 @@ class Method:
         if not issubclass(cls.Options, MethodOptions):
             raise ConfigError(f"{cls.__name__}.Options: found {cls.Options!r}, expected a class after Method.Options")
         if cls.Options.__qualname__ != f"{cls.__qualname__}.Options":  # inherited, or another method's
-            named = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.Options"}
-            cls.Options = type("Options", (cls.Options,), {**named, "__doc__": cls.Options.__doc__})
+            place = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.Options"}
+            cls.Options = type("Options", (cls.Options,), {**place, "__doc__": cls.Options.__doc__})
         cls.Options.builds = frozenset(hook for hook in HOOKS if getattr(cls, hook) is not getattr(Method, hook))
 
     # ---- the model
@@ -264,8 +264,8 @@ def of_kinds(items: Iterable[WithSpec], kinds: tuple[Kind, ...]) -> list[WithSpe
     items = list(items)
     chosen = [item for item in items if item.spec.kind in kinds]
     if not chosen and items:
-        has = " and ".join(kind for kind in ATTENTION_KINDS if kind in {item.spec.kind for item in items})
-        raise TrainingError(f"method.kinds: the model has no {' or '.join(kinds)} attention, only {has}")
+        present = " and ".join(kind for kind in ATTENTION_KINDS if kind in {item.spec.kind for item in items})
+        raise TrainingError(f"method.kinds: the model has no {' or '.join(kinds)} attention, only {present}")
     if not chosen:
         raise TrainingError("the method found no heads: no attention that headdiv built or attached, or no words")
     return chosen

@@ -40,26 +40,27 @@ TWICE = "{!r} is listed twice; expected all of its options in one place"
 
 
 def part_names(names: Iterable[str]) -> dict[str, str]:
-    """Methods by their names in results: the method's own; a second one of a method is "disagreement-2"."""
-    seen: Counter[str] = Counter()
-    result = {}
+    """Methods by their names in results: the method's own; of a second "disagreement" it is "disagreement-2"."""
+    counts: Counter[str] = Counter()
+    parts = {}
     for name in names:
-        seen[name] += 1
-        result[name if seen[name] == 1 else f"{name}-{seen[name]}"] = name
-    return result
+        counts[name] += 1
+        parts[name if counts[name] == 1 else f"{name}-{counts[name]}"] = name
+    return parts
 
 
 def _conflict(part: MethodOptions, other: MethodOptions, name: str, earlier: str) -> str | None:
-    if what := part.conflict(other, name, earlier) or other.conflict(part, earlier, name):
-        return what
+    """Why a method does not go with an ``earlier`` one of a list, as a sentence; None where it does."""
+    if reason := part.conflict(other, name, earlier) or other.conflict(part, earlier, name):
+        return reason
     for kind in ATTENTION_KINDS:
-        made, others = part.hooks_for(kind), other.hooks_for(kind)
-        if made and others and "attention" in made | others:
-            whole, part = (name, earlier) if "attention" in made else (earlier, name)
-            return f"{whole!r} builds {kind} attention as a whole and leaves nothing for {part!r}; expected one of them"
-        if both := made & others:
-            where = "build" if "output_stage" in both else "stand in front of"
-            return f"{name!r} and {earlier!r} both {where} the output stage of {kind} attention; expected one of them"
+        hooks, other_hooks = part.hooks_for(kind), other.hooks_for(kind)
+        if hooks and other_hooks and "attention" in hooks | other_hooks:
+            whole, rest = (name, earlier) if "attention" in hooks else (earlier, name)
+            return f"{whole!r} builds {kind} attention as a whole and leaves nothing for {rest!r}; expected one of them"
+        if shared := hooks & other_hooks:
+            verb = "build" if "output_stage" in shared else "stand in front of"
+            return f"{name!r} and {earlier!r} both {verb} the output stage of {kind} attention; expected one of them"
     return None
 
 
@@ -96,9 +97,12 @@ class Combined(Method):
             parts = dict(zip(names, options, strict=True))
             for position, (name, part) in enumerate(parts.items()):
                 for earlier, other in itertools.islice(parts.items(), position):
-                    twice = names[name] == names[earlier] and not part.repeatable
-                    if what := TWICE.format(earlier) if twice else _conflict(part, other, name, earlier):
-                        raise config_error((*at, position), what, source)
+                    if names[name] == names[earlier] and not part.repeatable:
+                        reason = TWICE.format(earlier)
+                    else:
+                        reason = _conflict(part, other, name, earlier)
+                    if reason:
+                        raise config_error((*at, position), reason, source)
             return parts
 
         def check(self, model: Sizes) -> tuple[str, str] | None:
@@ -119,8 +123,8 @@ class Combined(Method):
                 "combined": "stands in the list of another; list its methods here instead",
             }
             for position, part in enumerate(self.methods):
-                if what := refused.get(str(part.get("name"))):
-                    raise config_error((*at, position, "name"), f"{part['name']!r} {what}", source)
+                if reason := refused.get(str(part.get("name"))):
+                    raise config_error((*at, position, "name"), f"{part['name']!r} {reason}", source)
             methods = zip(self.methods, self.parts_at(at, source).values(), strict=True)
             return {
                 "methods": [
@@ -144,28 +148,30 @@ class Combined(Method):
 
     def __init__(self, options: MethodOptions | None = None, **values: Any) -> None:
         super().__init__(options, **values)
-        made = zip(self.options.methods, self.options.parts.items(), strict=True)
-        self.parts: dict[str, Method] = {name: METHODS[method["name"]](part) for method, (name, part) in made}
+        configured = zip(self.options.methods, self.options.parts.items(), strict=True)
+        self.parts: dict[str, Method] = {name: METHODS[method["name"]](part) for method, (name, part) in configured}
 
-    def _built(self, hook: AttentionHook, spec: AttentionSpec) -> Any:
+    def _build(self, hook: AttentionHook, spec: AttentionSpec) -> Any:
         """What the one part with this hook builds for a position; None where there is none."""
         parts = (part for part in self.parts.values() if hook in part.options.hooks_for(spec.kind))
         return next((getattr(part, hook)(spec) for part in parts), None)
 
     def attention(self, spec: AttentionSpec) -> AttentionModule:
         """The module of the part that builds all of it; else ordinary heads with what the parts add."""
-        return self._built("attention", spec) or super().attention(spec)
+        return self._build("attention", spec) or super().attention(spec)
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module | None:
-        return self._built("output_stage", spec)
+        return self._build("output_stage", spec)
 
     def before_output(self, spec: AttentionSpec) -> nn.Module | None:
-        return self._built("before_output", spec)
+        return self._build("before_output", spec)
 
     def block_output(self, spec: BlockSpec) -> nn.Module:
         modules = [part.block_output(spec) for part in self.parts.values()]
         acting = [module for module in modules if type(module) is not nn.Identity]
-        return nn.Sequential(*acting) if len(acting) > 1 else acting[0] if acting else nn.Identity()
+        if len(acting) > 1:
+            return nn.Sequential(*acting)
+        return acting[0] if acting else nn.Identity()
 
     def required_records(self) -> RequiredRecords:
         return max((part.required_records() for part in self.parts.values()), key=get_args(RequiredRecords).index)
@@ -189,15 +195,17 @@ class Combined(Method):
             part.after_backward(model, progress)
 
     def artifacts(self, model: nn.Module, validation: ValidationSplit | None = None) -> dict[str, Any]:
-        artifacts = [part.artifacts(model, validation) for part in self.parts.values()]
-        return {name: value for each in artifacts for name, value in each.items()}
+        artifacts = {}
+        for part in self.parts.values():
+            artifacts |= part.artifacts(model, validation)
+        return artifacts
 
     def after_epoch(self, end: EpochEnd) -> dict[str, Any]:
         """One after the other, each with its own history; what each returns, by its name, unless empty."""
         results = {}
         for name, part in self.parts.items():
-            ends = replace(end, history=[point.get(name, {}) for point in end.history])
-            if result := part.after_epoch(ends):
+            own_history = [record.get(name, {}) for record in end.history]
+            if result := part.after_epoch(replace(end, history=own_history)):
                 results[name] = result
         return results
 
@@ -210,5 +218,6 @@ def parts_of(method: Method) -> list[Method]:
 def refuse_no_attention(method: Method, model: nn.Module) -> None:
     """Raise a TrainingError where a method changes attention modules and the model has none of those kinds."""
     for part in parts_of(method):
-        if kinds := tuple(kind for kind in ATTENTION_KINDS if part.options.hooks_for(kind)):
+        kinds = tuple(kind for kind in ATTENTION_KINDS if part.options.hooks_for(kind))
+        if kinds:
             of_kinds(attention_modules(model), kinds)

@@ -66,7 +66,7 @@ class InputMoments:
         self.of_all_passes = of_all_passes
         self.moments: Moments | None = None
 
-    def wanted(self, training: bool) -> bool:
+    def counts_pass(self, training: bool) -> bool:
         """Whether the rows of this pass count."""
         return not is_recomputing() and (self.of_all_passes or (training and torch.is_grad_enabled()))
 
@@ -112,8 +112,8 @@ class PCAOutput(nn.Module):
     @torch.no_grad()
     def initialise(self, generator: torch.Generator | None) -> None:
         """Orthonormal columns: where the Hebbian rule ends up, but in no particular direction."""
-        drawn = at_least_float32(self.w.detach())  # in half precision there is no decomposition
-        self.w.copy_(nn.init.orthogonal_(drawn, generator=generator))
+        w = at_least_float32(self.w.detach())  # in half precision there is no decomposition
+        self.w.copy_(nn.init.orthogonal_(w, generator=generator))
         nn.init.zeros_(self.b)
 
     @torch.no_grad()
@@ -134,7 +134,7 @@ class PCAOutput(nn.Module):
         return x.view(x.shape[0], self.spec.heads, self.spec.d_head)  # (T, H, K)
 
     def _count(self, by_input: Tensor, scale: Tensor | None = None, shift: Tensor | None = None) -> None:
-        if self.inputs.wanted(self.training):
+        if self.inputs.counts_pass(self.training):
             self.inputs.add(by_input, scale, shift)
 
 
@@ -285,8 +285,8 @@ class Deacon(Method):
             if not trained and any(layer.w.requires_grad for layer in layers):
                 raise TrainingError("no PCA layer has a gradient; expected after_backward after loss.backward()")
             if self._is_due(layers):
-                for of_one_size in groups(trained, lambda layer: layer.w.shape):
-                    self._move(of_one_size, progress)
+                for group in groups(trained, lambda layer: layer.w.shape):
+                    self._move(group, progress)
         for layer in layers:
             layer.inputs.moments = None
             if self.options.update != "optimiser":
@@ -345,7 +345,7 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
         of all rows that went through a layer meanwhile. Layers that nothing went through are left out.
     """
     layers = list(pca_layers(model).values())
-    of_training = [layer.inputs for layer in layers]
+    training_inputs = [layer.inputs for layer in layers]
     collected: dict[str, Moments] = {}
     for layer in layers:
         layer.inputs = InputMoments(of_all_passes=True)
@@ -353,7 +353,7 @@ def collected_moments(model: nn.Module) -> Iterator[dict[str, Moments]]:
         yield collected
         collected |= by_name((layer.spec.name, layer.inputs.moments) for layer in layers if layer.inputs.moments)
     finally:
-        for layer, inputs in zip(layers, of_training, strict=True):
+        for layer, inputs in zip(layers, training_inputs, strict=True):
             layer.inputs = inputs
 
 

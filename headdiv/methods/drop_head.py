@@ -38,7 +38,7 @@ def drop_heads(heads: Tensor, rate: Tensor, count: int, rows: PackedRows) -> Ten
 
 
 class DroppedHeads(nn.Module):
-    """The same in front of an existing model's output projection."""
+    """Drops heads in front of an existing model's output projection, in training."""
 
     def __init__(self, heads: int, rate: float) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class DroppedHeads(nn.Module):
         self.register_buffer("rate", torch.tensor(rate))
 
     def forward(self, heads: Tensor, rows: PackedRows) -> Tensor:
-        """(T, H·K) -> (T, H·K); heads are dropped in training."""
+        """(T, H·K) -> (T, H·K)."""
         return drop_heads(heads, self.rate, self.heads, rows) if self.training else heads
 
 

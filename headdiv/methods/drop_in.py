@@ -11,7 +11,7 @@ method.before_optimizer_step(model, progress)  # fraction of the training that i
 optimiser.step()
 
 A forward pass has three steps: `_to_rows` makes the arguments rows of real tokens, the method's attention works on
-these, and `_as_given` brings the result into the shape that torch has.
+these, and `_to_torch_shapes` brings the result into the shape that torch has.
 
 Letters: B sentences, N queries and S keys of a sentence, D model width, H heads, T rows of real tokens.
 """
@@ -184,7 +184,7 @@ class MultiheadAttention(nn.Module):
         """
         rows = self._to_rows(query, key, value, key_padding_mask, attn_mask, is_causal)
         output, weights = self._attend(rows, need_weights)
-        return self._as_given(output, weights, rows, average_attn_weights)
+        return self._to_torch_shapes(output, weights, rows, average_attn_weights)
 
     if TYPE_CHECKING:  # nn.Module's own says nothing of arguments and results
 
@@ -222,7 +222,7 @@ class MultiheadAttention(nn.Module):
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        self._must_fit(query, key, value)
+        self._refuse_wrong_shapes(query, key, value)
         N, S = query.shape[1], key.shape[1]
         if is_causal and attn_mask is None:
             if not is_self:
@@ -240,13 +240,13 @@ class MultiheadAttention(nn.Module):
             raise ValueError(f"key and value must be the same tensor: {self.method!r} has one projection of both")
         return False
 
-    def _is_self_attention(self, query: Tensor, key: Tensor, matters: bool) -> bool:
-        """Whether query and key are the same; without key masks it makes no difference and is not checked."""
+    def _is_self_attention(self, query: Tensor, key: Tensor, key_mask: bool) -> bool:
+        """Whether query and key are the same; without a mask of keys it makes no difference and is not checked."""
         if self.attention.spec.kind == "cross":
             return False
         if query is key:
             return True
-        if not matters or query.shape != key.shape:
+        if not key_mask or query.shape != key.shape:
             return False
         if is_compiling():
             raise ValueError(
@@ -255,7 +255,7 @@ class MultiheadAttention(nn.Module):
             )
         return equal(query, key)
 
-    def _must_fit(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+    def _refuse_wrong_shapes(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         """Raise a ValueError where a shape is wrong, or they do not go together."""
         for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
             if x.dim() != 3 or x.shape[2] != width:
@@ -274,8 +274,8 @@ class MultiheadAttention(nn.Module):
         # Without masks one zero stands for all: (B, 1, N, S) is written nowhere.
         mask, slots = query.new_zeros(1, 1, 1, 1).expand(1, 1, N, S), self.attention.head_slots
         if attn_mask is not None:
-            added = added_mask("attn_mask", attn_mask, [(N, S), (B * slots, N, S)], query.dtype)
-            mask = mask + (added if added.dim() == 2 else added.view(B, slots, N, S))
+            addend = added_mask("attn_mask", attn_mask, [(N, S), (B * slots, N, S)], query.dtype)
+            mask = mask + (addend if addend.dim() == 2 else addend.view(B, slots, N, S))
         keys, real_keys = full_rows(B, S, query.device), None
         if key_padding_mask is not None:
             padding = added_mask("key_padding_mask", key_padding_mask, [(B, S)], query.dtype)
@@ -296,11 +296,11 @@ class MultiheadAttention(nn.Module):
 
     def _queries(self, B: int, N: int, device: torch.device) -> tuple[PackedRows, Tensor | None]:
         """Queries that are not the keys, and which of (B, N) are real where the self-attention before says it."""
-        before = None if self.holder is None else self.holder.module.self_attn
-        rows = getattr(before, "query_rows", None)
+        self_attention = None if self.holder is None else self.holder.module.self_attn
+        rows = getattr(self_attention, "query_rows", None)
         if rows is None or rows.sentences.shape != (B, N):
             return full_rows(B, N, device), None
-        if not (self._leaves_padding_out() and before._leaves_padding_out()):
+        if not (self._leaves_padding_out() and self_attention._leaves_padding_out()):
             return full_rows(B, N, device), None
         return rows, rows.sentences >= 0
 
@@ -313,7 +313,7 @@ class MultiheadAttention(nn.Module):
         weights = rows.layout.dropped[-1] if rows.layout.dropped else records[0].weights
         return output, weights if rows.real is None else weights * rows.real[:, None, :, None]
 
-    def _as_given(
+    def _to_torch_shapes(
         self, output: Tensor, weights: Tensor | None, rows: Rows, average: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Output (T, D) in the shape of query, 0 for padded queries; weights as torch has them."""

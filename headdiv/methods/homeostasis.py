@@ -118,7 +118,7 @@ class Inhibition(nn.Module):
         return mask * boosts if self.options.masked == "boosted" else mask
 
     def _counted(self, mask: Tensor) -> Tensor:
-        """The same mask (T, G, n); while training its activations are counted (Eq. 4)."""
+        """The mask (T, G, n) as it is; while training its activations are counted (Eq. 4)."""
         if self.training and not is_recomputing():
             counts = torch.cat([mask.sum(0).flatten(), self.total.new_full((1,), mask.shape[0])])
             self.pending = counts if self.pending is None else self.pending + counts
@@ -178,7 +178,7 @@ class Homeostasis(Method):
 
         @model_validator(mode="before")
         @classmethod
-        def _best_where_none_is_named(cls, values: Any) -> Any:
+        def _default_to_best_model(cls, values: Any) -> Any:
             named = not isinstance(values, dict) or {"attention", "block"} & values.keys()
             return values if named else {**values, "attention": "smart", "block": "smart"}
 
@@ -190,11 +190,11 @@ class Homeostasis(Method):
                 ("s_att", self.attention, self.s_att, model.d_model // model.heads, "a head"),
                 ("s_bo", self.block, self.s_bo, model.d_model, "a block's output"),
             )
-            for key, mechanism, s, units, where in checks:
+            for key, mechanism, s, units, position in checks:
                 if mechanism in KWTA and survivors(units, s) < 1:
-                    return key, f"{s} keeps no unit: {where} has {units}, and round(s·{units}) must be at least 1"
+                    return key, f"{s} keeps no unit: {position} has {units}, and round(s·{units}) must be at least 1"
                 if mechanism in KWTA and survivors(units, s) == units:
-                    return key, f"{s} keeps all units: {where} has {units}, and round(s·{units}) must be less"
+                    return key, f"{s} keeps all units: {position} has {units}, and round(s·{units}) must be less"
                 if mechanism == "smart" and not LOWEST <= s <= HIGHEST:
                     return key, f"{s} is no median that smart inhibition can have: from {LOWEST} to {HIGHEST}"
             return None

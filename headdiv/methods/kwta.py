@@ -37,7 +37,7 @@ def winners(x: Tensor, k: int) -> Tensor:
     threshold = _kth_largest(x, k)
     mask = x >= threshold
     # Ties at the threshold are rare, so on the CPU it pays to look; on a GPU, looking means waiting.
-    if _at_hand(x) and int(mask.sum()) * x.shape[-1] == x.numel() * k:
+    if _readable(x) and int(mask.sum()) * x.shape[-1] == x.numel() * k:
         return mask
     above = x > threshold
     tied = mask & ~above
@@ -46,16 +46,16 @@ def winners(x: Tensor, k: int) -> Tensor:
 
 def _kth_largest(x: Tensor, k: int) -> Tensor:
     """(…, n) -> (…, 1)."""
-    at = x.shape[-1] - k
-    if not _at_hand(x):
-        return x.kthvalue(at + 1, dim=-1, keepdim=True).values
+    index = x.shape[-1] - k  # in rising order
+    if not _readable(x):
+        return x.kthvalue(index + 1, dim=-1, keepdim=True).values
     # numpy partitions short rows with vector instructions: measured, an eighth of the time of torch's kthvalue.
     values = at_least_float32(x).numpy()
-    return torch.from_numpy(np.partition(values, at, axis=-1)[..., at : at + 1])
+    return torch.from_numpy(np.partition(values, index, axis=-1)[..., index : index + 1])
 
 
-def _at_hand(x: Tensor) -> bool:
-    """Whether the values can be looked at: on the CPU, and not while torch traces."""
+def _readable(x: Tensor) -> bool:
+    """Whether values can be read at no cost: on the CPU, and not while torch traces."""
     return x.device.type == "cpu" and not is_compiling()
 
 
@@ -96,7 +96,7 @@ def keep_probabilities(
 
     Args:
         counts: (…, n), times that each unit was active; integers.
-        s: the median wanted, from b to a.
+        s: the desired median, from b to a.
         interpretation: of Eq. 7.
         delta: δ of Eq. 8, how far the median may be from s before it is moved; the paper gives no value.
 
@@ -109,8 +109,8 @@ def keep_probabilities(
     p = ((HIGHEST - LOWEST) * share + LOWEST) ** EXPONENT
     if interpretation == "inhibition":
         p = 1 - p
-    away = s - p.median(dim=-1, keepdim=True).values  # (…, 1)
-    moved = torch.where(away.abs() > delta, p + away, p).clamp(LOWEST, HIGHEST)
+    shift = s - p.median(dim=-1, keepdim=True).values  # (…, 1)
+    moved = torch.where(shift.abs() > delta, p + shift, p).clamp(LOWEST, HIGHEST)
     return torch.where(span > 0, moved, s)
 
 

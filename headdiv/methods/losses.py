@@ -78,10 +78,10 @@ class HeadLoss(Method, ABC):
         if self.options.needs_weights and any(record.weights is None for record in chosen):
             raise TrainingError("found records without attention weights; expected record_heads(model, weights=True)")
         total = 0.0
-        for alike in groups(chosen, lambda record: (record.outputs.shape[1], len(record.layout.queries.lengths))):
-            with full_precision(alike[0].outputs):  # other libraries' loops call this under autocast
-                differences = self.differences(alike)  # (modules, B)
-            total = total + differences.mean(0).sum() * (len(alike) / len(chosen))
+        for group in groups(chosen, lambda record: (record.outputs.shape[1], len(record.layout.queries.lengths))):
+            with full_precision(group[0].outputs):  # other libraries' loops call this under autocast
+                differences = self.differences(group)  # (modules, B)
+            total = total + differences.mean(0).sum() * (len(group) / len(chosen))
         return -self.options.weight * total * (distributed.world() / count)
 
 
@@ -144,8 +144,8 @@ def agreement(x: Tensor, layout: PackedRows) -> Tensor:
 def overlap(weights: Tensor, layout: PackedRows) -> Tensor:
     """1/H² Σ_i Σ_j |A^i ⊙ A^j| for each query, the mean over a sentence: (R, H, N, S) -> (B,)."""
     H = weights.shape[1]
-    each = query_rows(weights.sum(1, keepdim=True).square().sum(-1), layout)  # (T, 1)
-    return by_sentence(each, layout).squeeze(1) / (H**2 * layout.lengths.clamp_min(1))
+    overlaps = query_rows(weights.sum(1, keepdim=True).square().sum(-1), layout)  # (T, 1)
+    return by_sentence(overlaps, layout).squeeze(1) / (H**2 * layout.lengths.clamp_min(1))
 
 
 def disagreement(record: HeadRecord, term: Term) -> Tensor:
@@ -186,8 +186,8 @@ class Orthogonality(HeadLoss):
     def differences(self, records: list[HeadRecord]) -> Tensor:
         squares = torch.stack([similarities(record, self.options.term).square() for record in records])
         H = squares.shape[-1]
-        same = squares.diagonal(dim1=-2, dim2=-1).sum(-1)
-        return (same - squares.sum((-2, -1))) / max(H * (H - 1), 1)
+        trace = squares.diagonal(dim1=-2, dim2=-1).sum(-1)
+        return (trace - squares.sum((-2, -1))) / max(H * (H - 1), 1)
 
 
 # ---- DPP
@@ -195,8 +195,8 @@ class Orthogonality(HeadLoss):
 
 def quality(weights: Tensor, layout: PackedRows) -> Tensor:
     """q of each sentence's heads, in (0, 1], entropy in nats, mean over the queries: (R, H, N, S) -> (B, H)."""
-    each = query_rows(entropies(weights), layout)  # (T, H)
-    return 1 / (1 + by_sentence(each, layout) / layout.lengths.clamp_min(1).unsqueeze(1))
+    entropy = query_rows(entropies(weights), layout)  # (T, H)
+    return 1 / (1 + by_sentence(entropy, layout) / layout.lengths.clamp_min(1).unsqueeze(1))
 
 
 class GramDeterminant(torch.autograd.Function):
@@ -220,9 +220,9 @@ class GramDeterminant(torch.autograd.Function):
         """(…) -> (…, H, H)."""
         values, vectors = ctx.saved_tensors
         H = values.shape[-1]
-        others = values.unsqueeze(-2).expand(*values.shape, H)
-        itself = torch.eye(H, dtype=torch.bool, device=values.device)
-        products = others.masked_fill(itself, 1.0).prod(-1)  # (…, H) of all but the i-th
+        factors = values.unsqueeze(-2).expand(*values.shape, H)
+        diagonal = torch.eye(H, dtype=torch.bool, device=values.device)
+        products = factors.masked_fill(diagonal, 1.0).prod(-1)  # (…, H) of all but the i-th
         return grad[..., None, None] * (vectors * products.unsqueeze(-2)) @ vectors.transpose(-2, -1)
 
 
@@ -244,7 +244,7 @@ class Dpp(HeadLoss):
     name = "dpp"
 
     class Options(HeadLoss.Options):
-        """The same; the quality of a head is computed from its weights."""
+        """Those of every loss on heads; the quality of a head is computed from its weights."""
 
         label = "DPP"
 

@@ -57,8 +57,8 @@ class MixingOutput(WeightAndBias):
     def initialise(self, generator: torch.Generator) -> None:
         """W^O as in the baseline, A the identity."""
         nn.init.xavier_uniform_(self.weight, generator=generator)
-        for zero in (self.bias, self.beta):
-            nn.init.zeros_(zero)
+        for bias in (self.bias, self.beta):
+            nn.init.zeros_(bias)
         nn.init.eye_(self.alphas)
         self.former_norm.fill_(float(self.spec.heads))
 
@@ -110,20 +110,24 @@ class Mixing(Method):
         Raises:
             TrainingError: it has none, or no attention of these kinds.
         """
-        modules = of_kinds(attention_modules(model), self.options.kinds)
-        outputs = [output for module in modules if isinstance(output := getattr(module, "output", None), nn.Module)]
-        if layers := [layer for output in outputs for layer in active_modules(output, MixingOutput).values()]:
-            return layers
-        raise TrainingError("the model has no mixture of heads; expected attention modules that this method built")
+        layers: list[MixingOutput] = []
+        for module in of_kinds(attention_modules(model), self.options.kinds):
+            output = getattr(module, "output", None)
+            if isinstance(output, nn.Module):
+                layers += active_modules(output, MixingOutput).values()
+        if not layers:
+            raise TrainingError("the model has no mixture of heads; expected attention modules that this method built")
+        return layers
 
     def aux_loss(self, model: nn.Module, records: list[HeadRecord], progress: float, count: int) -> Tensor | None:
         """γ times the sum of L_nuc over the modules, for each prediction; None while A is frozen."""
         layers = self.layers(model)
         if progress < self.options.start or not self.options.gamma:
             return None
-        return self.options.gamma / count * sum(map(self._growth, groups(layers, lambda layer: layer.alphas.shape)))
+        by_size = groups(layers, lambda layer: layer.alphas.shape)
+        return self.options.gamma / count * sum(self._nuclear_loss(group) for group in by_size)
 
-    def _growth(self, layers: list[MixingOutput]) -> Tensor:
+    def _nuclear_loss(self, layers: list[MixingOutput]) -> Tensor:
         """The sum of L_nuc over layers with the same number of heads; it keeps their norms for the next step."""
         norms = nuclear_norms(torch.stack([layer.alphas for layer in layers]))  # (modules,)
         current = norms.detach()

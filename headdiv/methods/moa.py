@@ -64,20 +64,22 @@ def by_expert(experts: Tensor, number: int) -> ExpertGroups:
 
 
 class ExpertProduct(torch.autograd.Function):
-    """y[to_e] += x[at_e] W_e for each expert, with a backward pass that keeps no gathered copies.
+    """y[targets_e] += x[sources_e] W_e for each expert, with a backward pass that keeps no gathered copies.
 
     One product per expert, gathered and added up while in the cache. For E = 32 a batched product of groups padded to
     the longest takes twice as long, and one of all lines in the experts' order a fifth longer.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, sources: Sequence[Tensor], targets: Sequence[Tensor], lines: int
+    ) -> Tensor:
         """x (X, A), W (E, A, B) -> (lines, B)."""
         ctx.save_for_backward(x, weight)
-        ctx.at, ctx.to = at, to
+        ctx.sources, ctx.targets = sources, targets
         y = x.new_zeros(lines, weight.shape[2])
-        for matrix, here, there in zip(weight.unbind(0), at, to, strict=True):
-            y.index_add_(0, there, x.index_select(0, here) @ matrix)
+        for matrix, source, target in zip(weight.unbind(0), sources, targets, strict=True):
+            y.index_add_(0, target, x.index_select(0, source) @ matrix)
         return y
 
     @staticmethod
@@ -85,10 +87,10 @@ class ExpertProduct(torch.autograd.Function):
         """Gradients of x and of the weight."""
         x, weight = ctx.saved_tensors
         grad_x, grad_weight = torch.zeros_like(x), torch.empty_like(weight)
-        for number, (here, there) in enumerate(zip(ctx.at, ctx.to, strict=True)):
-            grad_y = grad.index_select(0, there)
-            grad_x.index_add_(0, here, grad_y @ weight[number].T)
-            grad_weight[number] = x.index_select(0, here).T @ grad_y
+        for expert, (source, target) in enumerate(zip(ctx.sources, ctx.targets, strict=True)):
+            grad_y = grad.index_select(0, target)
+            grad_x.index_add_(0, source, grad_y @ weight[expert].T)
+            grad_weight[expert] = x.index_select(0, source).T @ grad_y
         return grad_x, grad_weight, None, None, None
 
 
@@ -111,9 +113,9 @@ class Experts(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, x: Tensor, at: Sequence[Tensor], to: Sequence[Tensor], lines: int) -> Tensor:
-        weight = autocast(self.weight)  # which does not reach into the product
-        return ExpertProduct.apply(x.to(weight.dtype), weight, at, to, lines)
+    def forward(self, x: Tensor, sources: Sequence[Tensor], targets: Sequence[Tensor], lines: int) -> Tensor:
+        weight = autocast(self.weight)  # autocast does not reach into the product
+        return ExpertProduct.apply(x.to(weight.dtype), weight, sources, targets, lines)
 
 
 class MixtureAttention(AttentionModule):
@@ -237,8 +239,8 @@ class Moa(Method):
             if self.k > self.experts:
                 return "k", f"{self.k} is more than the {self.experts} experts to choose from"
             if self.renormalise is True and self.k == 1:
-                what = "with k = 1 every gate is 1 and the router learns nothing from the task; expected k ≥ 2"
-                return "renormalise", what
+                sentence = "with k = 1 every gate is 1 and the router learns nothing from the task; expected k ≥ 2"
+                return "renormalise", sentence
             if self.noise_floor and not self.noisy:
                 return "noise_floor", "there is no noise; expected noisy: true"
             return None

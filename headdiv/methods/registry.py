@@ -1,4 +1,4 @@
-"""The methods by the name that configurations use, and what is asked of one by its configuration.
+"""The methods by the names that configurations use, and the checks of a method's configuration.
 
 A method enters the table with `register`, whether it is headdiv's or a user's.
 """
@@ -23,7 +23,7 @@ from headdiv.methods.base import Method, MethodOptions
 from headdiv.nn.sizes import Sizes
 
 Registered = TypeVar("Registered", bound=Method)
-OWN = __name__.partition(".")[0]
+PACKAGE = __name__.partition(".")[0]
 LOADED = "__headdiv_checksum__"  # attribute of a module: its file's checksum when it was loaded
 
 
@@ -122,9 +122,10 @@ def method_classes(method: Mapping[str, Any]) -> list[type[Method]]:
 
 
 def own_code(method: Mapping[str, Any]) -> list[str]:
-    """What changes with the code of a configuration's methods, those of a combination too, that are not headdiv's."""
-    known = [METHODS[part["name"]] for part in method.get("methods", [method]) if part["name"] in METHODS]
-    return [code for cls in known if (code := code_of(cls)) is not None]
+    """`code_of` each method from outside headdiv that a configuration names, those of a combination too."""
+    classes = [METHODS[part["name"]] for part in method.get("methods", [method]) if part["name"] in METHODS]
+    codes = [code_of(cls) for cls in classes]
+    return [code for code in codes if code is not None]
 
 
 @contextlib.contextmanager
@@ -142,14 +143,14 @@ def named_in_errors(what: str) -> Iterator[None]:
 
 
 def code_of(cls: type) -> str | None:
-    """Changes with the file that defines a class, or, in a notebook, with its source and that of its bases there.
+    """A checksum of the file that defines a class, or, in a notebook, of its source and that of its bases there.
 
-    None for a class of headdiv. Comments do not count in a notebook, nor does what else of it the class names.
+    None for a class of headdiv. In a notebook, comments do not count, nor do other definitions that the class uses.
 
     Raises:
         ConfigError: the source is not to be found.
     """
-    if cls.__module__.partition(".")[0] == OWN:
+    if cls.__module__.partition(".")[0] == PACKAGE:
         return None
     return file_of(cls) or short_hash([_source(part) for part in cls.__mro__ if part.__module__ == cls.__module__])
 
@@ -158,7 +159,7 @@ def _source(cls: type) -> str:
     """A class of a notebook or a script as code without comments."""
     with contextlib.suppress(OSError, TypeError):
         return ast.unparse(ast.parse(inspect.cleandoc(inspect.getsource(cls))))
-    # inspect finds no class of a cell, but its functions know theirs; without any, the newest cell with such a class.
+    # inspect finds no class of a cell, but a function knows its cell; without any, the newest cell with such a class.
     functions = (inspect.unwrap(value) for value in vars(cls).values() if callable(value))
     cells = [value.__code__.co_filename for value in functions if isinstance(value, FunctionType)]
     for name in cells or reversed(list(linecache.cache)):

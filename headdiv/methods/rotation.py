@@ -77,10 +77,10 @@ class PlannedSwap(Settings):
             raise ValueError(f"the model has no {self.kind} attention, only {' and '.join(grids)}")
         layers, number = grids[self.kind]
         pairs = [(head, head) for head in range(1, number + 1)] if self.heads == "all" else self.heads
-        named = [head for pair in pairs for head in pair]
-        for what, largest, most in (("layer", max(self.layers), layers), ("head", max(named), number)):
-            if largest > most:
-                raise ValueError(f"{self.kind} attention has {what}s 1 to {most}, found {largest}")
+        heads = [head for pair in pairs for head in pair]
+        for noun, largest, count in (("layer", max(self.layers), layers), ("head", max(heads), number)):
+            if largest > count:
+                raise ValueError(f"{self.kind} attention has {noun}s 1 to {count}, found {largest}")
         first, second = self.layers
         swaps = [(self.kind, HeadIndex(first - 1, one - 1), HeadIndex(second - 1, other - 1)) for one, other in pairs]
         if len({head for _, *pair in swaps for head in pair}) < 2 * len(swaps):
@@ -89,8 +89,8 @@ class PlannedSwap(Settings):
 
     def sentence(self) -> str:
         """The swap as results keep it: "cross layers 1 and 5, all heads, epochs 3 7 9 11"."""
-        one, other = self.layers
-        layers = f"layer {one}" if one == other else f"layers {one} and {other}"
+        first, second = self.layers
+        layers = f"layer {first}" if first == second else f"layers {first} and {second}"
         sides = () if self.heads == "all" else zip(*self.heads, strict=True)
         heads = " with ".join(" ".join(map(str, side)) for side in sides)
         epochs = f"epoch{'s' if len(self.epochs) > 1 else ''} {' '.join(map(str, self.epochs))}"
@@ -125,7 +125,7 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
     modules = by_name((module.spec.name, module) for module in ordinary_modules(model))
     pairs = [tuple(_projections(modules, kind, head) for head in heads) for kind, *heads in swaps]
     for (kind, one, other), (first, second) in zip(swaps, pairs, strict=True):
-        shapes = [[(len(rows), *parameter.shape[1:]) for parameter, rows in each] for each in (first, second)]
+        shapes = [[(len(rows), *parameter.shape[1:]) for parameter, rows in head] for head in (first, second)]
         if shapes[0] != shapes[1]:
             raise TrainingError(
                 f"heads of {kind} {one.layer + 1} and {kind} {other.layer + 1} are to be swapped, and their parameters "
@@ -164,7 +164,7 @@ def _exchange(a: Tensor, rows: Tensor, b: Tensor, other_rows: Tensor) -> None:
 # ---- the methods
 
 
-def _record(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
+def _as_record(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
     """Swaps as the results keep them, layers and heads counted from 1."""
     pairs = [
         {"kind": kind, "one": [first.layer + 1, first.head + 1], "other": [second.layer + 1, second.head + 1]}
@@ -174,6 +174,7 @@ def _record(swaps: Sequence[Swap], back: bool = False) -> dict[str, Any]:
 
 
 def _swaps_of(record: dict[str, Any]) -> list[Swap]:
+    """The inverse of `_as_record`."""
     return [
         (pair["kind"], *(HeadIndex(layer - 1, head - 1) for layer, head in (pair["one"], pair["other"])))
         for pair in record["swaps"]
@@ -181,23 +182,27 @@ def _swaps_of(record: dict[str, Any]) -> list[Swap]:
 
 
 class SwappingMethod(Method):
-    """What the two rotations share: they move heads of ordinary attention."""
+    """The base of both rotations: they move heads of ordinary attention."""
 
     class Options(Method.Options):
-        """What the two have in common."""
+        """Their conflicts with other methods."""
 
         def conflict(self, other: MethodOptions, name: str, others_name: str) -> str | None:
             if isinstance(other, SwappingMethod.Options):
-                both = f"{name!r} and {others_name!r}"
-                return f"{both} would each swap heads that the other has placed; expected one of them"
+                return (
+                    f"{name!r} and {others_name!r} would each swap heads that the other has placed; "
+                    "expected one of them"
+                )
             if other.builds_modules:
-                ordinary = f"heads of ordinary attention, of which {others_name!r} leaves none"
-                return f"{name!r} swaps {ordinary}; expected one of them"
+                return (
+                    f"{name!r} swaps heads of ordinary attention, of which {others_name!r} leaves none; "
+                    "expected one of them"
+                )
             return None
 
     def _swap(self, end: EpochEnd, swaps: list[Swap], back: bool = False) -> dict[str, Any]:
         swap_heads(end.model, swaps, end.optimiser if self.options.optimiser_state else None)
-        return _record(swaps, back)
+        return _as_record(swaps, back)
 
 
 @register
@@ -252,7 +257,7 @@ class Rotation(SwappingMethod):
         return self._swap(end, swaps)
 
 
-def _held(history: list[dict[str, Any]]) -> tuple[int | None, list[Swap]]:
+def _standing_swaps(history: list[dict[str, Any]]) -> tuple[int | None, list[Swap]]:
     """The epoch of the last choice, and the swaps not yet undone, from what was recorded after epochs 1, 2, …"""
     epoch, swaps = None, list[Swap]()
     for number, record in enumerate(history, start=2):  # what was done after epoch 1 belongs to epoch 2
@@ -308,12 +313,12 @@ class DynamicRotation(SwappingMethod):
                 if kind not in self.kinds:
                     continue
                 soft = self.choice == "soft"
-                most = heads if soft else layers * heads // 2
-                if self.swaps > most:
-                    heads_of = f"{heads} heads of each of two layers" if soft else f"{layers} × {heads} heads"
+                limit = heads if soft else layers * heads // 2
+                if self.swaps > limit:
+                    available = f"{heads} heads of each of two layers" if soft else f"{layers} × {heads} heads"
                     return (
                         "swaps",
-                        f"{self.swaps} pairs are more than the {most} that {heads_of} make ({kind} attention)",
+                        f"{self.swaps} pairs are more than the {limit} that {available} make ({kind} attention)",
                     )
                 if soft and self.layers > layers // 2:
                     return "layers", f"{self.layers} is more than half of the {layers} layers ({kind} attention)"
@@ -327,13 +332,14 @@ class DynamicRotation(SwappingMethod):
         Raises:
             TrainingError: the model has no attention of these kinds.
         """
-        options, coming, (chosen, held) = self.options, end.epoch + 1, _held(end.history)
-        stood = None if chosen is None else coming - chosen  # epochs since the last choice
-        if held and options.swap_back and (stood >= options.every or coming > options.last):
-            return self._swap(end, held[::-1], back=True)
+        options, epoch = self.options, end.epoch + 1
+        chosen, standing = _standing_swaps(end.history)
+        age = None if chosen is None else epoch - chosen  # epochs since the last choice
+        if standing and options.swap_back and (age >= options.every or epoch > options.last):
+            return self._swap(end, standing[::-1], back=True)
         rest = options.rest if options.swap_back else 0
-        due = coming == options.first if stood is None else stood >= options.every + rest
-        return self._swap(end, self.choose(end)) if due and coming <= options.last else {}
+        due = epoch == options.first if age is None else age >= options.every + rest
+        return self._swap(end, self.choose(end)) if due and epoch <= options.last else {}
 
     def choose(self, end: EpochEnd) -> list[Swap]:
         """Pairs of heads by the configured measure on the validation split; a TrainingError if there are too few."""
@@ -343,9 +349,9 @@ class DynamicRotation(SwappingMethod):
         importance = self._importance(end, specs)
         swaps: list[Swap] = []
         for number, kind in enumerate(ATTENTION_KINDS):
-            of_kind = np.array([importance[spec] for spec in specs if spec.kind == kind])  # (layers, H)
-            if of_kind.size:
-                swaps += self._choose(kind, of_kind, np.random.default_rng([end.seed, end.epoch, number]))
+            grid = np.array([importance[spec] for spec in specs if spec.kind == kind])  # (layers, H)
+            if grid.size:
+                swaps += self._choose(kind, grid, np.random.default_rng([end.seed, end.epoch, number]))
         return swaps
 
     def _importance(self, end: EpochEnd, specs: list[AttentionSpec]) -> dict[AttentionSpec, list[float]]:

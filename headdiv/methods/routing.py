@@ -91,7 +91,7 @@ class Router(nn.Module):
         """Not zeros as in the authors' code, which would give every token the same experts at first."""
         nn.init.xavier_uniform_(self.weight, generator=generator)
         if self.noise is not None:
-            nn.init.zeros_(self.noise)  # as there: noise of log 2 everywhere
+            nn.init.zeros_(self.noise)  # as in the authors' code: noise of log 2 everywhere
 
     def forward(self, x: Tensor) -> Routing:
         """(T, D) -> what is chosen for each row."""
@@ -159,8 +159,8 @@ def pooled_losses(records: Iterable[HeadRecord]) -> list[tuple[Tensor, Tensor, T
     if not routings:
         raise TrainingError("the method found no router: no attention module that it built, or no words")
     losses = []
-    for alike in groups(routings, lambda routing: routing.probabilities.shape[1]):
-        sums = torch.stack([routing_sums(routing) for routing in alike])
+    for group in groups(routings, lambda routing: routing.probabilities.shape[1]):
+        sums = torch.stack([routing_sums(routing) for routing in group])
         losses.append(routing_losses(distributed.total(sums)))
     return losses
 
@@ -213,12 +213,14 @@ def router_statistics(validation: ValidationSplit) -> dict[str, Any]:
         0 to log E), and words: for each expert its `typical_words` as {word, ratio, count}. Empty without routers.
     """
     sums: dict[tuple[str, int], list[Tensor]] = {}
-    for seen in validation.observe():
-        for record in seen.records:
+    for batch in validation.observe():
+        for record in batch.records:
             if isinstance(record, RoutedRecord):
-                kind, at = record.spec.kind, (record.spec.kind, record.spec.layer)
-                part = _statistics(record.routing, seen.words.get(kind), validation.vocabulary)
-                sums[at] = [a + b for a, b in zip(sums[at], part, strict=True)] if at in sums else part
+                kind, layer = record.spec.kind, record.spec.layer
+                values = _statistics(record.routing, batch.words.get(kind), validation.vocabulary)
+                if (kind, layer) in sums:
+                    values = [a + b for a, b in zip(sums[kind, layer], values, strict=True)]
+                sums[kind, layer] = values
         if min((float(numbers[0]) for numbers, _ in sums.values()), default=0.0) >= ENOUGH:
             break
     result = {}

@@ -45,7 +45,7 @@ class IterableBatchStream(BatchStream):
 
     Resuming within an epoch iterates from its start, with torch's generator as it was then, and skips the batches that
     are done: exact if the order is fixed or drawn from torch's generator, or from the ``generator`` of the iterable or
-    of its sampler. (For what a function returns, generators other than torch's are not known.)
+    of its sampler. (Where a function returns the batches, no other generator is known.)
     With several ranks, each iterates over its own share, as with `torch.utils.data.DistributedSampler`.
     """
 
@@ -53,7 +53,7 @@ class IterableBatchStream(BatchStream):
         self.source = batches if callable(batches) else lambda epoch: batches
         samplers = getattr(batches, "sampler", None), getattr(getattr(batches, "batch_sampler", None), "sampler", None)
         generators = [torch.default_generator, *(getattr(part, "generator", None) for part in (batches, *samplers))]
-        self.generators = list(dict.fromkeys(each for each in generators if isinstance(each, torch.Generator)))
+        self.generators = list(dict.fromkeys(g for g in generators if isinstance(g, torch.Generator)))
         self.start: list[torch.Tensor] = []  # the generators' states when the epoch began
 
     def batches(self, epoch: int) -> int:
@@ -63,14 +63,14 @@ class IterableBatchStream(BatchStream):
 
     def epoch(self, number: int) -> Iterator[Any]:
         """See `BatchStream`."""
-        now = torch.get_rng_state()
+        current_state = torch.get_rng_state()
         self.start = self.start or self._random_states()
         for generator, state in zip(self.generators, self.start, strict=True):
             generator.set_state(state)
         iterator = iter(self.source(number))
         if self.done:
             next(itertools.islice(iterator, self.done - 1, None), None)
-            torch.set_rng_state(now)
+            torch.set_rng_state(current_state)
         for batch in iterator:
             self.done += 1
             yield batch
@@ -88,5 +88,5 @@ class IterableBatchStream(BatchStream):
         """See `BatchStream`."""
         self.done = state["done"]
         rank = distributed.rank()  # a new rank begins with its generators as they are
-        own = [rows[rank] for rows in state["start"] if rank < len(rows)]
-        self.start = [torch.tensor(list(bytes.fromhex(row)), dtype=torch.uint8) for row in own]
+        own = [by_rank[rank] for by_rank in state["start"] if rank < len(by_rank)]  # of each generator
+        self.start = [torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8) for text in own]

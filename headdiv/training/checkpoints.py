@@ -65,21 +65,24 @@ def save(
         if best is not None:
             save_file(best, temporary / _BEST)
         if recent:
-            numbered = {f"{number}.{name}": x for number, state in enumerate(recent) for name, x in state.items()}
-            save_file(numbered, temporary / _RECENT)
+            by_key = {f"{number}.{name}": x for number, epoch in enumerate(recent) for name, x in epoch.items()}
+            save_file(by_key, temporary / _RECENT)
         plain: dict[str, Any] = {}
         for number, values in optimiser.state_dict()["state"].items():
             for name, value in values.items():
-                into = tensors if isinstance(value, torch.Tensor) else plain
-                into[f"{number}.{name}"] = value.contiguous() if into is tensors else value
+                if isinstance(value, torch.Tensor):
+                    tensors[f"{number}.{name}"] = value.contiguous()
+                else:
+                    plain[f"{number}.{name}"] = value
         save_file(tensors, temporary / "optimiser.safetensors")
-        more = {name: value for name, value in ((_SETTINGS, settings), (_PLAIN, plain)) if value}
-        more |= {name: True for name in (_BEST, _RECENT) if (temporary / name).is_file()}
-        write_json(temporary / "state.json", state | more)
+        extras = {name: value for name, value in ((_SETTINGS, settings), (_PLAIN, plain)) if value}
+        extras |= {name: True for name in (_BEST, _RECENT) if (temporary / name).is_file()}
+        write_json(temporary / "state.json", state | extras)
         manifest.note(temporary)
-    others = sorted(_all(folder).items(), key=lambda found: (found[0] == step, found[0] < step, found[0]))
-    for _, path in others[:-KEPT]:
-        shutil.rmtree(path)
+    checkpoints = _checkpoints(folder)
+    by_age = sorted(checkpoints, key=lambda number: (number == step, number < step, number))  # this one is the last
+    for number in by_age[:-KEPT]:
+        shutil.rmtree(checkpoints[number])
 
 
 def restore(
@@ -104,12 +107,12 @@ def restore(
         remove_leftovers(folder, "step*")
         _set_damaged_aside(folder)
     distributed.wait()
-    found = _all(folder)
-    if not found:
+    checkpoints = _checkpoints(folder)
+    if not checkpoints:
         return None
-    newest = found[max(found)]
+    newest = checkpoints[max(checkpoints)]
     state = read_json(newest / "state.json")
-    _must_be_the_same(folder, state.pop(_SETTINGS, {}), settings or {})
+    _refuse_other_settings(folder, state.pop(_SETTINGS, {}), settings or {})
     load_model(model, newest / "model.safetensors")
     tensors = _read(newest / "optimiser.safetensors")
     random, random_cuda = tensors.pop("random"), tensors.pop("random_cuda", None)
@@ -127,37 +130,42 @@ def restore(
         torch.manual_seed(zlib.crc32(f"{newest.name} {rank}".encode()))
     best = _read(newest / _BEST) if state.pop(_BEST, False) else None
     recent: dict[int, Parameters] = {}
-    for key, value in _read(newest / _RECENT).items() if state.pop(_RECENT, False) else ():
-        number, _, name = key.partition(".")
-        recent.setdefault(int(number), {})[name] = value
+    if state.pop(_RECENT, False):
+        for key, value in _read(newest / _RECENT).items():
+            number, _, name = key.partition(".")
+            recent.setdefault(int(number), {})[name] = value
     return state, best, [recent[number] for number in sorted(recent)]
 
 
-def _must_be_the_same(folder: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
-    for key in {**there, **here} if there and here else ():
-        if there.get(key) != here.get(key):
+def _refuse_other_settings(folder: Path, stored: dict[str, Any], current: dict[str, Any]) -> None:
+    """Raise a TrainingError where settings differ; without any on one side nothing is compared."""
+    if not stored or not current:
+        return
+    for key in {**stored, **current}:
+        if stored.get(key) != current.get(key):
             raise TrainingError(
-                f"{folder}: a training with {key} = {there.get(key)} has its checkpoints there, and this one has "
-                f"{here.get(key)}; expected a folder of its own"
+                f"{folder}: a training with {key} = {stored.get(key)} has its checkpoints there, and this one has "
+                f"{current.get(key)}; expected a folder of its own"
             )
 
 
 def _set_damaged_aside(folder: Path) -> None:
     """Rename the newest checkpoints until one is intact."""
-    found = _all(folder)
-    while found:
-        path = found.pop(max(found))
+    checkpoints = _checkpoints(folder)
+    while checkpoints:
+        path = checkpoints.pop(max(checkpoints))
         try:
             manifest.check(path, *FILES)
             state = read_json(path / "state.json")
             manifest.check(path, *(name for name in (_BEST, _RECENT) if state.get(name)))
             return
         except DamageError as error:
-            instead = f"the training goes on from step {max(found)}" if found else "the training begins anew"
-            log.warning("%s; %s", error, instead)
-            aside = path.with_name(f"damaged-{path.name}")
-            shutil.rmtree(aside, ignore_errors=True)
-            path.rename(aside)
+            before = max(checkpoints, default=None)
+            resumption = "the training begins anew" if before is None else f"the training goes on from step {before}"
+            log.warning("%s; %s", error, resumption)
+            damaged = path.with_name(f"damaged-{path.name}")
+            shutil.rmtree(damaged, ignore_errors=True)
+            path.rename(damaged)
 
 
 def copied(model: nn.Module) -> Parameters:
@@ -169,7 +177,7 @@ def copied(model: nn.Module) -> Parameters:
 
 
 def averaged(states: Sequence[Parameters]) -> Parameters:
-    """The mean of states as `copied` gives them, running statistics too; what counts (integers) is the last one's."""
+    """The mean of states as `copied` gives them, running statistics too; counters (integers) are the last one's."""
     return {
         name: torch.stack([state[name] for state in states]).mean(0) if last.is_floating_point() else last
         for name, last in states[-1].items()
@@ -182,12 +190,13 @@ def save_model(model: nn.Module, path: Path) -> None:
     written: set[int] = set()
     for name, tensor in model.state_dict().items():
         tensors[name] = tensor.clone() if tensor.data_ptr() in written else tensor.contiguous()
-        written |= {tensors[name].data_ptr()} if tensor.numel() else set()
+        if tensor.numel():
+            written.add(tensors[name].data_ptr())
     save_file(tensors, path)
 
 
 def load_model(model: nn.Module, path: Path) -> None:
-    """Read them back.
+    """Read parameters and buffers into a model.
 
     Raises:
         TrainingError: the file is damaged or belongs to another model.
@@ -206,6 +215,7 @@ def _read(path: Path) -> Parameters:
         raise TrainingError(f"{path}: cannot be read ({error})") from None
 
 
-def _all(folder: Path) -> dict[int, Path]:
+def _checkpoints(folder: Path) -> dict[int, Path]:
+    """Folders of checkpoints by their steps."""
     paths = folder.glob("step*") if folder.is_dir() else []
     return {int(match[1]): path for path in paths if (match := _NAME.fullmatch(path.name))}

@@ -13,11 +13,11 @@ from torch import nn
 from headdiv.core.settings import Settings, hash_neutral, nearest
 
 # The base class; one that needs a closure; one for sparse gradients, and one only for matrices.
-_NOT_HERE = {"Optimizer", "LBFGS", "SparseAdam", "Muon"}
+_UNSUPPORTED = {"Optimizer", "LBFGS", "SparseAdam", "Muon"}
 OPTIMISERS: dict[str, type[torch.optim.Optimizer]] = {
-    name: found
-    for name, found in sorted(vars(torch.optim).items())
-    if isinstance(found, type) and issubclass(found, torch.optim.Optimizer) and name not in _NOT_HERE
+    name: member
+    for name, member in sorted(vars(torch.optim).items())
+    if isinstance(member, type) and issubclass(member, torch.optim.Optimizer) and name not in _UNSUPPORTED
 }
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -87,9 +87,9 @@ class TrainerConfig(Settings):
         options = dict(self.optimiser or {})
         name = options.pop("name", "AdamW")
         if name == "AdamW":
-            own = {"betas": self.betas, "eps": self.epsilon, "weight_decay": self.weight_decay}
-            one_pass = not (options.get("foreach") or options.get("differentiable"))  # over memory
-            options = own | {"fused": one_pass} | options
+            fused = not (options.get("foreach") or options.get("differentiable"))  # one pass over memory
+            defaults = {"betas": self.betas, "eps": self.epsilon, "weight_decay": self.weight_decay, "fused": fused}
+            options = defaults | options
         return name, options
 
 
@@ -103,11 +103,11 @@ def check_optimiser(settings: Mapping[str, Any]) -> None:
     name = options.pop("name", None)
     if name not in OPTIMISERS:
         raise ValueError(f"name: unknown optimiser {name!r}{nearest(str(name), list(OPTIMISERS))}")
-    known = [key for key in inspect.signature(OPTIMISERS[name]).parameters if key not in ("params", "lr")]
+    known_keys = [key for key in inspect.signature(OPTIMISERS[name]).parameters if key not in ("params", "lr")]
     for key in options:
-        if key not in known:
-            where = "; expected 'learning_rate' beside 'optimiser'" if key == "lr" else nearest(key, known)
-            raise ValueError(f"{key}: unknown key{where}")
+        if key not in known_keys:
+            hint = "; expected 'learning_rate' beside 'optimiser'" if key == "lr" else nearest(key, known_keys)
+            raise ValueError(f"{key}: unknown key{hint}")
     try:
         OPTIMISERS[name]([nn.Parameter(torch.zeros(2, 2))], lr=1e-3, **options)
     except (TypeError, ValueError, RuntimeError) as error:

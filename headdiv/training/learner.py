@@ -71,8 +71,8 @@ class Learner:
     ) -> None:
         self.model, self.loss, self.config = model, loss, config
         self.method_steps = MethodSteps(model, method, observe, seed)
-        own = {id(parameter) for parameter in self.method_steps.own}
-        self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own]
+        own_ids = {id(parameter) for parameter in self.method_steps.own}
+        self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own_ids]
         name, options = config.optimiser_options()
         self.optimiser = OPTIMISERS[name](self.parameters, lr=config.learning_rate, **options)
         self.device = self.parameters[0].device
@@ -103,28 +103,28 @@ class Learner:
         for group in self.optimiser.param_groups:
             group["lr"] = config.learning_rate * rate_factor(config, number, steps)
         progress = min((number - 1) / steps, 1.0)  # of more batches than were planned, the last are at the end
-        batches, measured = [batch, *more], []
+        batches, results = [batch, *more], []
         self.model.zero_grad()
-        for index, each in enumerate(batches, start=1):
+        for index, part in enumerate(batches, start=1):
             more_follow = index < len(batches) and isinstance(self.forward, DistributedDataParallel)
             with self.forward.no_sync() if more_follow else contextlib.nullcontext():  # ranks meet once a step
-                measured.append(self.backward(each, progress, summed=bool(more)))
-        counts, tokens, values = zip(*measured, strict=True)
+                results.append(self.backward(part, progress, summed=bool(more)))
+        counts, tokens, values = zip(*results, strict=True)
         if more:
             for parameter in self.model.parameters():
                 if parameter.grad is not None:
                     parameter.grad /= sum(counts)
         self.method_steps.freeze(progress)
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
-        own = [parameter for parameter in self.method_steps.own if parameter.requires_grad]
-        norm = norm + nn.utils.get_total_norm([p.grad for p in own if p.grad is not None])
+        own_parameters = [parameter for parameter in self.method_steps.own if parameter.requires_grad]
+        norm = norm + nn.utils.get_total_norm([p.grad for p in own_parameters if p.grad is not None])
         # A GPU is waited for here, once per step, and nowhere else.
-        *totals, size = torch.cat([torch.stack(values).sum(0), norm[None]]).tolist()
+        *totals, gradient_norm = torch.cat([torch.stack(values).sum(0), norm[None]]).tolist()
         sums = _step_sums(len(batches), sum(counts), sum(tokens), *totals)
         must_be_finite("loss", sums.loss, number)
         must_be_finite("loss that the method adds", sums.auxiliary, number)
-        must_be_finite("norm of the gradient", size, number)
-        if own and all(parameter.grad is None for parameter in own):
+        must_be_finite("norm of the gradient", gradient_norm, number)
+        if own_parameters and all(parameter.grad is None for parameter in own_parameters):
             raise TrainingError(
                 "the method's parameters have no gradient; expected a loss that depends on all attention"
             )
@@ -142,7 +142,7 @@ class Learner:
         precision = torch.autocast(self.device.type, torch.bfloat16) if half else contextlib.nullcontext()
         with precision, self.method_steps.records() as records:
             losses = loss = self.loss(self.forward, batch)
-        if isinstance(loss, Tensor):  # of each prediction, or a scalar: what was right is not known
+        if isinstance(loss, Tensor):  # of each prediction, or a scalar: it does not say which are correct
             total = loss.sum()
             losses = Losses(total, total.detach(), total.new_zeros(()), count=loss.numel(), tokens=0)
         must_be("loss", losses, Losses, "a function that returns a tensor, or Losses")

@@ -57,8 +57,8 @@ class MethodSteps:
         refuse_no_attention(self.method, model)
         self.own = self.method.own_parameters(model)
         if self.method.options.observes_heads and observe is None:
-            _nothing_to_observe()
-        self.observe = observe or _nothing_to_observe
+            _refuse_missing_observe()
+        self.observe = observe or _refuse_missing_observe
 
     @contextlib.contextmanager
     def records(self) -> Iterator[list[HeadRecord]]:
@@ -83,8 +83,8 @@ class MethodSteps:
 
     def update(self, progress: float) -> None:
         """Once per step, with all gradients in place, before the optimiser's step; without any, nothing is learnt."""
-        own = [parameter for parameter in self.own if parameter.requires_grad]
-        if all(parameter.grad is None for parameter in own or self.model.parameters()):
+        trained = [parameter for parameter in self.own if parameter.requires_grad]
+        if all(parameter.grad is None for parameter in trained or self.model.parameters()):
             forget_interrupted_step(self.model)
             return
         self.method.before_optimizer_step(self.model, progress)
@@ -111,8 +111,8 @@ def forget_interrupted_step(model: nn.Module) -> None:
             forget()
 
 
-def _nothing_to_observe() -> Iterator[Observed]:
-    """In place of ``observe`` where it is not given."""
+def _refuse_missing_observe() -> Iterator[Observed]:
+    """What ``observe`` is where it was not given: raise a TrainingError."""
     raise TrainingError(
         "the method chooses heads by what they do; expected a function that yields it, such as "
         "lambda: headdiv.ModelHeads(model).observed(batches), as the argument 'observe'"
@@ -126,17 +126,19 @@ def _refuse_another_method(model: nn.Module, method: Method | None) -> None:
     """
     if method is not None:
         must_be("method", method, Method, "a method that headdiv.make_method returns")
-    inside = [each for module in attention_modules(model) if isinstance(each := module.method, Method)]
-    others = [each for each in inside if not _same(each, method)]
-    if method is None or not _changes_attention(method) or len(others) < len(inside):
-        others = [each for each in others if type(each) is not Method and (method is None or _changes_attention(each))]
+    builders = [module.method for module in attention_modules(model) if isinstance(module.method, Method)]
+    others = [builder for builder in builders if not _equal(builder, method)]
+    if method is None or not _changes_attention(method) or len(others) < len(builders):
+        others = [other for other in others if type(other) is not Method]
+        if method is not None:
+            others = [other for other in others if _changes_attention(other)]
     if others:
         raise TrainingError(
             f"method: {others[0]} is in the model's attention, found {method or 'no method'}; expected the same"
         )
 
 
-def _same(method: Method, other: Method | None) -> bool:
+def _equal(method: Method, other: Method | None) -> bool:
     return type(method) is type(other) and method.options == other.options
 
 

@@ -130,7 +130,7 @@ class Trainer:
                 within an epoch, and there is no checkpoint to resume from.
         """
         last = self.config.epochs if until is None else min(until, self.config.epochs)
-        self._draw_anew()
+        self._seed_generators()
         if not self._restore() and (self._within_step or self.state.epoch.batches):
             raise TrainingError(
                 f"{self.name}: was interrupted within epoch {len(self.state.curve) + 1}, and part of it is done; "
@@ -162,14 +162,14 @@ class Trainer:
         with progress.bar(expected, name, state.epoch.batches) as advance:
             while True:
                 began, self._within_step = time.perf_counter(), True
-                # No more than there are: asked for more, a stream begins its next epoch before this step is done.
-                left = max(expected - state.epoch.batches, 1)
-                taken = itertools.islice(batches, min(left, self.config.accumulate))
-                together = [on_device(batch, self.learner.device) for batch in taken]
-                if not together:
+                # No more than remain: asked for more, a stream begins its next epoch before this step is done.
+                remaining = max(expected - state.epoch.batches, 1)
+                count = min(remaining, self.config.accumulate)
+                step_batches = [on_device(batch, self.learner.device) for batch in itertools.islice(batches, count)]
+                if not step_batches:
                     self._within_step = False
                     break
-                batch, *more = together
+                batch, *more = step_batches
                 sums = self.learner.step(batch, state.step + 1, self.steps, more)
                 state.seconds += time.perf_counter() - began
                 state.step += 1
@@ -177,23 +177,23 @@ class Trainer:
                 state.epoch += sums
                 self._within_step = False
                 self._report(sums)
-                for _ in together:
+                for _ in step_batches:
                     advance(f"loss {sums.loss / sums.count:.3f}")
-                late = time.monotonic() - last_saved > self.config.checkpoint_seconds
-                if distributed.agreed(late):
+                due = time.monotonic() - last_saved > self.config.checkpoint_seconds
+                if distributed.agreed(due):
                     self._save()
                     last_saved = time.monotonic()
 
     def _report(self, sums: StepSums) -> None:
-        """Tell `log` of the steps since the last time."""
+        """Every ``log_every`` steps, call `log` with means over them."""
         self._unlogged += sums
         if self.log is None or not distributed.is_first() or self.state.step % self.log_every:
             return
-        since, self._unlogged = self._unlogged, StepSums()
+        unlogged, self._unlogged = self._unlogged, StepSums()
         rate = float(self.learner.optimiser.param_groups[0]["lr"])
-        numbers = {"training_loss": since.loss / since.count, "learning_rate": rate}
-        if since.auxiliary:
-            numbers["auxiliary_loss"] = since.auxiliary / since.batches
+        numbers = {"training_loss": unlogged.loss / unlogged.count, "learning_rate": rate}
+        if unlogged.auxiliary:
+            numbers["auxiliary_loss"] = unlogged.auxiliary / unlogged.batches
         self.log(numbers, self.state.step)
 
     def _finish_epoch(self, number: int, name: str) -> None:
@@ -202,18 +202,18 @@ class Trainer:
         if not sums.batches:
             raise TrainingError("batches: found none; expected an iterable that can be read again in every epoch")
         point: dict[str, Any] = {"epoch": number + 1, "steps": state.step, "training_loss": sums.loss / sums.count}
-        if sums.tokens:  # a plain tensor does not say what was right
+        if sums.tokens:  # a plain tensor does not say which predictions are correct
             point |= {"training_nll": sums.nll / sums.count, "training_accuracy": 100 * sums.correct / sums.count}
         if sums.auxiliary:
             point["auxiliary_loss"] = sums.auxiliary / sums.batches
         self.model.eval()
         with torch.no_grad():
-            found = self.validate(self.model) if self.validate else {}
-            more = self.measure(self.model) if self.measure else {}
-        point |= json.loads(json.dumps(dict(more)))  # as a checkpoint gives it back
-        if self.config.patience and "validation_nll" not in found:
+            validation = self.validate(self.model) if self.validate else {}
+            measures = self.measure(self.model) if self.measure else {}
+        point |= json.loads(json.dumps(dict(measures)))  # the types that it has when read from a checkpoint
+        if self.config.patience and "validation_nll" not in validation:
             raise TrainingError(NO_VALIDATION)
-        scores = {key: float(value) for key, value in found.items()}
+        scores = {key: float(value) for key, value in validation.items()}
         for key, value in scores.items():
             must_be_finite(key.replace("_", " "), value, state.step)
         point |= scores
@@ -222,19 +222,18 @@ class Trainer:
             validated = checkpoints.copied(self.model)  # before the method changes it
             self.best = validated if best else self.best
             self._recent = [*self._recent, validated][-self.config.average :] if self.config.average else []
-        goes_on = number + 1 < self.config.epochs and not self._out_of_patience([*state.curve, point])
-        if goes_on:
+        if number + 1 < self.config.epochs and not self._out_of_patience([*state.curve, point]):
             history = [earlier.get("method", {}) for earlier in state.curve]
             steps, epochs = self.learner.method_steps, self.config.epochs
-            if done := steps.between_epochs(self.learner.optimiser, number + 1, epochs, history):
-                point["method"] = done
+            if record := steps.between_epochs(self.learner.optimiser, number + 1, epochs, history):
+                point["method"] = record
         state.curve.append(point)
         self._random = random_states(self.learner.device)
         state.epoch = StepSums()
         if distributed.is_first():
-            measured = "".join(f", {key.replace('_', ' ')} {value:.4f}" for key, value in scores.items())
+            score_text = "".join(f", {key.replace('_', ' ')} {value:.4f}" for key, value in scores.items())
             speed = f"{state.tokens / state.seconds:,.0f} tokens/s" if state.tokens else f"{state.seconds:.1f} s"
-            progress.message(f"{self.name} {name}: training loss {point['training_loss']:.4f}{measured}, {speed}")
+            progress.message(f"{self.name} {name}: training loss {point['training_loss']:.4f}{score_text}, {speed}")
             if self.log:
                 self.log({key: value for key, value in point.items() if isinstance(value, int | float)}, state.step)
 
@@ -244,7 +243,7 @@ class Trainer:
         return patience is not None and distributed.agreed(len(curve) - best_epoch(curve) >= patience)
 
     def average(self) -> dict[str, torch.Tensor] | None:
-        """The mean of the model's states after the last `TrainerConfig.average` epochs; None where none was asked for.
+        """The mean of the model's states after the last `TrainerConfig.average` epochs; None without averaging.
 
         Batch normalisation's running statistics are averaged too, not measured anew.
         """
@@ -255,7 +254,7 @@ class Trainer:
         """The epoch of `best`, from 1; 0 where none was kept."""
         return best_epoch(self.state.curve) if self.best is not None else 0
 
-    def _draw_anew(self) -> None:
+    def _seed_generators(self) -> None:
         """Set torch's generators as they were after the last epoch, or before the first one from the seed."""
         if self.seed is None:
             return
@@ -289,14 +288,14 @@ class Trainer:
         return {**settings, "seed": self.seed, "method": options}
 
     def _restore(self) -> bool:
-        """Go back to the newest checkpoint; whether there is one."""
+        """Load the newest checkpoint; returns whether there is one."""
         if not self.folder:
             return False
         learner = self.learner
-        found = checkpoints.restore(self.folder, self.model, learner.optimiser, learner.device, self._settings())
-        if not found:
+        checkpoint = checkpoints.restore(self.folder, self.model, learner.optimiser, learner.device, self._settings())
+        if not checkpoint:
             return False
-        stored, self.best, self._recent = found
+        stored, self.best, self._recent = checkpoint
         self.state, self._unlogged = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])}), StepSums()
         forget_interrupted_step(self.model)
         self.stream.restore(self.state.stream)

@@ -85,17 +85,17 @@ class Logged(Method):
 
 
 def test_hooks_of_all_are_called_in_the_order_of_the_list():
-    log, both = [], make_method(combined(MIXING, APART))
-    both.parts = {
+    log, method = [], make_method(combined(MIXING, APART))
+    method.parts = {
         "a": Logged("a", log, "weights", torch.tensor(2.0), {"swaps": 1}),
         "dpp": Logged("b", log, "heads", torch.tensor(3.0), {}),
     }
-    assert [type(block) for block in both.block_output(BlockSpec("encoder", 0, 4))] == [nn.Linear, nn.Linear]
-    assert both.required_records() == "weights"
-    assert both.aux_loss(None, [], 0.5, 1) == 5
-    both.after_backward(None, 0.25)
+    assert [type(block) for block in method.block_output(BlockSpec("encoder", 0, 4))] == [nn.Linear, nn.Linear]
+    assert method.required_records() == "weights"
+    assert method.aux_loss(None, [], 0.5, 1) == 5
+    method.after_backward(None, 0.25)
     history = [{}, {"a": {"swaps": 7}}, {"dpp": {"x": 1}, "a": {"swaps": 8}}]
-    assert both.after_epoch(EpochEnd(nn.Identity(), None, 3, 5, 1, history, lambda: iter(()))) == {"a": {"swaps": 1}}
+    assert method.after_epoch(EpochEnd(nn.Identity(), None, 3, 5, 1, history, lambda: iter(()))) == {"a": {"swaps": 1}}
     assert log == [("a", 0.25), ("b", 0.25), ("a", [{}, {"swaps": 7}, {"swaps": 8}]), ("b", [{}, {}, {"x": 1}])]
 
 

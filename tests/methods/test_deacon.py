@@ -90,12 +90,12 @@ def test_stage_is_the_literal_one(architecture, training, seed, T, m):
     module = output_stage(architecture, seed, m).train(training)
     x = random(seed + 99, T, H * K).requires_grad_()
     expected, rows, mean, variance = literal_stage(module, architecture, x, training)
-    found = module(x)
-    torch.testing.assert_close(found, expected)
+    output = module(x)
+    torch.testing.assert_close(output, expected)
     torch.testing.assert_close((module.norm.running_mean, module.norm.running_var), (mean, variance))
-    weights = random(seed + 100, *found.shape)
+    weights = random(seed + 100, *output.shape)
     inputs = [x, *module.parameters()]
-    grads = [torch.autograd.grad((y * weights).sum(), inputs) for y in (found, expected)]
+    grads = [torch.autograd.grad((y * weights).sum(), inputs) for y in (output, expected)]
     torch.testing.assert_close(*grads)
     if training:
         number, middle, C = module.inputs.moments
@@ -161,19 +161,19 @@ def test_moments_are_collected_over_batches_in_evaluation(architecture):
     """Training's own, and the outputs, are what they are without."""
     module, batches = output_stage(architecture, 1).eval(), [random(seed, 3 + seed, H * K) for seed in range(4)]
     kept = module.inputs.moments
-    with collected_moments(module) as found:
+    with collected_moments(module) as collected:
         outputs = [module(x) for x in batches]
     rows = torch.cat([literal_stage(module, architecture, x, training=False)[1] for x in batches]).detach()
-    number, mean, C = found["encoder 1"]
+    number, mean, C = collected["encoder 1"]
     assert number == len(rows)
     torch.testing.assert_close(mean, rows.mean(0))
     torch.testing.assert_close(C, literal_covariance(rows))
     assert not C.requires_grad
     torch.testing.assert_close(outputs, [module(x) for x in batches])
     assert module.inputs.moments is kept
-    with collected_moments(module) as found:
+    with collected_moments(module) as collected:
         pass
-    assert found == {}
+    assert collected == {}
 
 
 def test_fresh_weights_have_orthonormal_columns():
@@ -295,10 +295,10 @@ def test_w_rests_where_it_is_asked_to(options, moves, own):
     model, method = trained_one_step(deacon(m=2, gha_steps=5, **options))
     layers = list(pca_layers(model).values())
     assert len(method.own_parameters(model)) == own
-    seen = [layer.inputs.moments for layer in layers]
+    all_moments = [layer.inputs.moments for layer in layers]
     for expected in moves:
         before, G = layers[0].w.detach().clone(), torch.ones_like(layers[0].w)
-        for layer, moments in zip(layers, seen, strict=True):
+        for layer, moments in zip(layers, all_moments, strict=True):
             layer.w.grad, layer.inputs.moments = G.clone(), moments
         method.after_backward(model, 0.5)
         assert (not torch.equal(layers[0].w, before)) == expected

@@ -35,10 +35,10 @@ def test_heads_are_dropped_by_sentence_in_training_alone():
             model(batch)
     dropped = 0
     for record in records:
-        gone = (record.outputs == 0).all(-1)  # (T, H)
-        dropped += int(gone.sum())
-        assert not gone.all(dim=1).any()
-        for rows in gone.split(record.layout.queries.lengths.tolist()):
+        zero = (record.outputs == 0).all(-1)  # (T, H)
+        dropped += int(zero.sum())
+        assert not zero.all(dim=1).any()
+        for rows in zero.split(record.layout.queries.lengths.tolist()):
             assert (rows == rows[0]).all()
     assert dropped
     rates = []

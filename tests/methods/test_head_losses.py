@@ -99,8 +99,8 @@ def test_the_loss_is_the_literal_one(name, term):
     lines = heads_by_sentence(model, pairs)
     _, literal = LOSSES[name]
     expected = [literal(term, *heads) for line in lines for spec, *heads in line if spec.kind in kinds]
-    hidden, found = watched_pass(model, method, make_batch(pairs, range(5)))
-    assert found.item() == pytest.approx(-0.7 * sum(expected) / (len(expected) / 5) / len(hidden), rel=1e-9)
+    hidden, added = watched_pass(model, method, make_batch(pairs, range(5)))
+    assert added.item() == pytest.approx(-0.7 * sum(expected) / (len(expected) / 5) / len(hidden), rel=1e-9)
 
 
 @for_losses
@@ -143,14 +143,14 @@ def test_an_example_of_padding_alone_adds_nothing(name, term):
     torch.manual_seed(1)
     method = make_method({"name": name, "term": term})
     module = MultiheadAttention(8, 2, method, batch_first=True)
-    x, found = torch.randn(3, 4, 8), []
+    x, losses = torch.randn(3, 4, 8), []
     for count in (2, 3):
         padding = torch.zeros(count, 4, dtype=torch.bool)
         padding[2:] = True
         with record_heads(module, weights=True) as records:
             module(*[x[:count]] * 3, padding)
-        found.append(method.aux_loss(module, records, 0.0, 1))
-    torch.testing.assert_close(*found, atol=1e-5, rtol=1e-5)
+        losses.append(method.aux_loss(module, records, 0.0, 1))
+    torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["disagreement", "dpp", "orthogonality"])
@@ -179,12 +179,12 @@ def test_autocast_around_the_loss_changes_nothing(name):
     module, x = MultiheadAttention(12, 3, method), torch.randn(4, 2, 12)
     with record_heads(module) as records, torch.autocast("cpu", torch.bfloat16):
         module(x, x, x)
-    found = []
+    results = []
     for enabled in (True, False):
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             loss = method.aux_loss(module, records, 0.0, 7)
-        found.append([loss, *torch.autograd.grad(loss, [record.outputs for record in records], retain_graph=True)])
-    torch.testing.assert_close(*found, rtol=0, atol=0)
+        results.append([loss, *torch.autograd.grad(loss, [record.outputs for record in records], retain_graph=True)])
+    torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("name", ["disagreement", "dpp", "orthogonality", "hsic"])
@@ -253,13 +253,13 @@ def test_cka_is_the_literal_one_and_what_the_results_report():
 def test_hsic_is_of_all_rows_of_the_batch_and_counts_for_each_sentence(term):
     model, method = tiny({"name": "hsic", "term": term, "weight": 0.7})
     pairs = some_pairs(5, seed=3)
-    hidden, found = watched_pass(model, method, make_batch(pairs, range(5)))
+    hidden, added = watched_pass(model, method, make_batch(pairs, range(5)))
     expected = []
     for module in zip(*heads_by_sentence(model, pairs), strict=True):
         heads = [V if term == "subspace" else Z for _, _, V, Z in module]
         cka = literal_cka(torch.cat(heads, dim=1).transpose(0, 1).detach().numpy())
         expected.append((sum(map(sum, cka)) - 3) / 6)
-    assert found.item() == pytest.approx(0.7 * 5 * sum(expected) / len(expected) / len(hidden))
+    assert added.item() == pytest.approx(0.7 * 5 * sum(expected) / len(expected) / len(hidden))
 
 
 # ---- DPP

@@ -86,7 +86,7 @@ def test_the_way_for_a_gpu_gives_the_same(dtype, monkeypatch):
     x = values(2, (20, 2, 16), levels=2, dtype=dtype)
     expected = winners(x, 5)
 
-    monkeypatch.setattr("headdiv.methods.kwta._at_hand", lambda x: False)
+    monkeypatch.setattr("headdiv.methods.kwta._readable", lambda x: False)
     assert torch.equal(winners(x, 5), expected)
 
 
@@ -103,11 +103,11 @@ def test_what_is_not_a_number_does_not_win():
 def test_the_boost_is_equation_6(seed, groups, n, most, data):
     k = data.draw(st.integers(1, n))
     counts = torch.from_numpy(np.random.default_rng(seed).integers(0, most + 1, (groups, n)))
-    found = boost(counts, k)
-    assert (found.dtype, found.shape) == (torch.float64, (groups, n))
-    torch.testing.assert_close(found.tolist(), [literal_boost(row, k) for row in counts.tolist()])
-    assert found.isfinite().all()
-    assert (found >= 0).all()
+    boosts = boost(counts, k)
+    assert (boosts.dtype, boosts.shape) == (torch.float64, (groups, n))
+    torch.testing.assert_close(boosts.tolist(), [literal_boost(row, k) for row in counts.tolist()])
+    assert boosts.isfinite().all()
+    assert (boosts >= 0).all()
 
 
 # ---- "Smart" inhibition
@@ -123,13 +123,13 @@ def test_the_boost_is_equation_6(seed, groups, n, most, data):
 )
 def test_probabilities_are_equations_7_and_8(seed, groups, n, s, reading, delta):
     counts = torch.from_numpy(np.random.default_rng(seed).integers(0, 20, (groups, n)))
-    found = keep_probabilities(counts, s, reading, delta)
-    assert (found.dtype, found.shape) == (torch.float64, (groups, n))
+    keep = keep_probabilities(counts, s, reading, delta)
+    assert (keep.dtype, keep.shape) == (torch.float64, (groups, n))
     expected = [literal_keep(row, s, reading, delta) for row in counts.tolist()]
-    torch.testing.assert_close(found.tolist(), expected)
-    assert ((found >= 0.01) & (found <= 0.99)).all()
+    torch.testing.assert_close(keep.tolist(), expected)
+    assert ((keep >= 0.01) & (keep <= 0.99)).all()
     if delta == 0:
-        torch.testing.assert_close(found.median(-1).values, torch.full((groups,), s, dtype=torch.float64))
+        torch.testing.assert_close(keep.median(-1).values, torch.full((groups,), s, dtype=torch.float64))
 
 
 def test_masks_are_drawn_from_the_global_generator_with_these_probabilities():
@@ -199,8 +199,8 @@ def literal_steps(mechanism, batches, s, q, masked="boosted"):
                 out += [value if active else 0.0 for value, active in zip(passed, mask, strict=True)]
             outputs.append(out)
         cache.append(counts)
-        now = [[sum(step[g][u] for step in cache) for u in range(N)] for g in range(G)]
-        yield torch.tensor(outputs, dtype=torch.float64).view(-1, G * N), now
+        totals = [[sum(step[g][u] for step in cache) for u in range(N)] for g in range(G)]
+        yield torch.tensor(outputs, dtype=torch.float64).view(-1, G * N), totals
 
 
 @given(
@@ -225,13 +225,13 @@ def test_smart_inhibition_counts_its_own_masks(reading):
     module = inhibition("smart", s=0.7, q=2, reading=reading)
     torch.manual_seed(3)
     batches = [rows(seed, length).exp() for seed, length in enumerate((4, 0, 7, 1, 3))]
-    found, totals = [], [module.counts.tolist()]
+    outputs, totals = [], [module.counts.tolist()]
     for batch in batches:
-        found.append(learn(module, batch))
+        outputs.append(learn(module, batch))
         totals.append(module.counts.tolist())
     torch.manual_seed(3)
     cache = collections.deque(maxlen=2)
-    for batch, output, before, after in zip(batches, found, totals[:-1], totals[1:], strict=True):
+    for batch, output, before, after in zip(batches, outputs, totals[:-1], totals[1:], strict=True):
         keep = torch.tensor([literal_keep(group, 0.7, reading, 0.0) for group in before])
         mask = torch.rand(len(batch), G, N) < keep
         torch.testing.assert_close(output, batch * mask.view(-1, G * N))
@@ -261,19 +261,19 @@ def test_gradients_are_those_of_what_passes(mechanism, training):
 def test_ranks_count_together(monkeypatch):
     """Two ranks with a part of the rows each do what one does with all, the next step included."""
     parts = [(rows(1, 3), rows(2, 5)), (rows(3, 0), rows(4, 4)), (rows(5, 2), rows(6, 2))]
-    alone, ranks = inhibition("rfb-kwta", q=2), [inhibition("rfb-kwta", q=2) for _ in range(2)]
+    single, ranks = inhibition("rfb-kwta", q=2), [inhibition("rfb-kwta", q=2) for _ in range(2)]
     method = Homeostasis(Homeostasis.Options(attention="rfb-kwta"))
     for part in parts:
-        expected = learn(alone, torch.cat(part))
-        found = [rank(own) for rank, own in zip(ranks, part, strict=True)]
-        torch.testing.assert_close(torch.cat(found), expected)
+        expected = learn(single, torch.cat(part))
+        outputs = [rank(share) for rank, share in zip(ranks, part, strict=True)]
+        torch.testing.assert_close(torch.cat(outputs), expected)
         pending = sum(rank.pending for rank in ranks)
         with monkeypatch.context() as patch:
             patch.setattr("headdiv.core.distributed.total", lambda values, pending=pending: pending)
             for rank in ranks:
                 method.after_backward(rank, 0.0)
         for rank in ranks:
-            for name, buffer in alone.named_buffers():
+            for name, buffer in single.named_buffers():
                 assert torch.equal(rank.get_buffer(name), buffer), name
 
 
@@ -298,10 +298,10 @@ def test_smart_inhibition_draws_no_lots_at_evaluation():
     assert trained("smart").eval()(x) is x
     module = trained("smart", smart_evaluation="expectation").eval()
     torch.set_rng_state(state)
-    found = module(x)
+    output = module(x)
     assert torch.equal(torch.get_rng_state(), state)
     keep = keep_probabilities(module.counts, 0.5).flatten()
-    torch.testing.assert_close(found, x * keep)
+    torch.testing.assert_close(output, x * keep)
 
 
 # ---- in whole models
@@ -310,8 +310,8 @@ def test_smart_inhibition_draws_no_lots_at_evaluation():
 def test_mechanisms_stand_where_they_are_asked_for():
     method = make_method(sparse("rfb-kwta", "smart", s_att=0.5, s_bo=0.8, q_att=7, q_bo=5))
     for kind in ("encoder", "decoder"):
-        found = method.attention(AttentionSpec(kind, 2, 12, 3)).before_output
-        assert repr(found) == "Inhibition(rfb-kwta, 3×4 units, s=0.5, Q=7)"
+        stage = method.attention(AttentionSpec(kind, 2, 12, 3)).before_output
+        assert repr(stage) == "Inhibition(rfb-kwta, 3×4 units, s=0.5, Q=7)"
     assert type(method.attention(AttentionSpec("cross", 2, 12, 3)).output) is Linear
     block = method.block_output(BlockSpec("decoder", 0, 12))
     assert repr(block) == "Inhibition(smart, 1×12 units, s=0.8, Q=5)"
@@ -324,10 +324,10 @@ def test_the_results_keep_how_often_each_unit_was_active():
     model, method = trained_one_step(sparse("kwta", "smart", s_att=0.5, s_bo=0.7))
     assert method.artifacts(model) == {}  # nothing is counted before the first step is done
     method.after_backward(model, 0.0)
-    found = method.artifacts(model)["activations"]
-    assert json.loads(json.dumps(found)) == found
-    assert list(found) == ["encoder 1", "encoder block 1", "decoder 1", "decoder block 1"]
-    heads, block = found["decoder 1"], found["decoder block 1"]
+    activations = method.artifacts(model)["activations"]
+    assert json.loads(json.dumps(activations)) == activations
+    assert list(activations) == ["encoder 1", "encoder block 1", "decoder 1", "decoder block 1"]
+    heads, block = activations["decoder 1"], activations["decoder block 1"]
     assert (heads["mechanism"], heads["s"]) == ("kwta", 0.5)
     assert [len(group) for group in heads["shares"]] == [4, 4, 4]
     assert [sum(group) for group in heads["shares"]] == pytest.approx([2, 2, 2], abs=1e-3)

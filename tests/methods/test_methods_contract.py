@@ -116,12 +116,12 @@ def test_a_masked_module_lets_nothing_through(options):
     """Of the cross attention: the decoder then does not know the source."""
     model, _ = tiny(options)
     H = attention_modules(model.decoder)[1].head_slots
-    one, other = (make_batch(Pairs([np.array(words)], [np.array([8, 9])]), [0]) for words in ([5, 6, 7], [9, 9, 4]))
-    before = model(one)
-    assert not torch.allclose(model(other), before)
+    first, second = (make_batch(Pairs([np.array(words)], [np.array([8, 9])]), [0]) for words in ([5, 6, 7], [9, 9, 4]))
+    before = model(first)
+    assert not torch.allclose(model(second), before)
     with masked_heads(model, {"cross 1": [0] * H}):
-        torch.testing.assert_close(model(other), model(one))
-    torch.testing.assert_close(model(one), before)
+        torch.testing.assert_close(model(second), model(first))
+    torch.testing.assert_close(model(first), before)
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -226,8 +226,8 @@ def compare_steps(model):
     for position in range(4):
         going = [0, 1] if position < 2 else [1]
         words = torch.stack([batches[text].target_in[position] for text in going])
-        found = model.step(words, state)
-        torch.testing.assert_close(found, torch.stack([expected[text][position] for text in going]))
+        output = model.step(words, state)
+        torch.testing.assert_close(output, torch.stack([expected[text][position] for text in going]))
         if position == 1:
             state.select(torch.tensor([1]))
 
@@ -266,7 +266,7 @@ def test_a_state_dictionary_is_all_that_a_training_goes_on_from(options):
     again, fresh = tiny(options, torch.float32, seed=2)
     again.load_state_dict(copy.deepcopy(model.state_dict()))
     model.eval()(make_batch(some_pairs(), range(6)))
-    losses = [a_step(*one, seed) for one in ((model, method), (again, fresh)) for seed in (2, 3)]
+    losses = [a_step(*trained, seed) for trained in ((model, method), (again, fresh)) for seed in (2, 3)]
     assert losses[:2] == losses[2:]
     assert equal(model.state_dict(), again.state_dict())
 

@@ -68,9 +68,9 @@ def test_chosen_experts_alone_give_what_all_give_with_gradients(
 ):
     module = build(seed, kind, bias, k=k, d_head=d_head, renormalise=renormalise)
     queries, memory = both_rows(seed + 50, kind, lengths)
-    found = with_gradients(module, queries, memory, run_packed(module, kind, width))
+    results = with_gradients(module, queries, memory, run_packed(module, kind, width))
     expected = with_gradients(module, queries, memory, run_literal(module, kind, literal_mixture))
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(results, expected)
 
 
 # ---- the products
@@ -114,8 +114,12 @@ def test_equal_logits_choose_the_first_experts_and_keep_gradients_finite(renorma
 
 def test_second_derivatives_of_the_expert_product_are_those_of_differences():
     x, weight = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (2, 3, 2)))
-    at, to = (torch.tensor([0, 2]), torch.tensor([1, 2, 3])), (torch.tensor([1, 0]), torch.tensor([0, 1, 1]))
-    assert torch.autograd.gradgradcheck(lambda x, weight: ExpertProduct.apply(x, weight, at, to, 2), (x, weight))
+    sources, targets = (torch.tensor([0, 2]), torch.tensor([1, 2, 3])), (torch.tensor([1, 0]), torch.tensor([0, 1, 1]))
+
+    def product(x, weight):
+        return ExpertProduct.apply(x, weight, sources, targets, 2)
+
+    assert torch.autograd.gradgradcheck(product, (x, weight))
 
 
 # ---- parameters

@@ -73,10 +73,10 @@ REFUSED = [
 
 @pytest.mark.parametrize(("options", "model", "key", "words"), REFUSED)
 def test_what_a_model_has_no_room_for_is_named(options, model, key, words):
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as error:
         check_method(options, model, ("method",))
-    assert str(found.value).startswith(f"method.{key}: ")
-    assert words in str(found.value)
+    assert str(error.value).startswith(f"method.{key}: ")
+    assert words in str(error.value)
 
 
 def test_what_another_model_or_nobody_uses_is_no_mistake():
@@ -103,10 +103,10 @@ def test_what_another_model_or_nobody_uses_is_no_mistake():
     ],
 )
 def test_what_does_not_go_together_is_named(methods, key, words):
-    with pytest.raises(ConfigError) as found:
+    with pytest.raises(ConfigError) as error:
         check_method({"name": "combined", "methods": methods}, CONFIG, ("method",))
-    assert str(found.value).startswith(f"method.methods{key}: ")
-    assert words in str(found.value)
+    assert str(error.value).startswith(f"method.methods{key}: ")
+    assert words in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_a_default_that_came_later_is_not_stored():
 def test_results_keep_the_plan_as_a_sentence(plan, sentence):
     method = check_method({"name": "rotation", "plan": plan}, LARGE)
     assert stored_method(method) == {"name": "rotation", "plan": sentence, "optimiser_state": True}
-    both = {"name": "combined", "methods": [method, {"name": "disagreement"}]}
-    assert stored_method(both)["methods"] == [stored_method(method), {"name": "disagreement"}]
+    combination = {"name": "combined", "methods": [method, {"name": "disagreement"}]}
+    assert stored_method(combination)["methods"] == [stored_method(method), {"name": "disagreement"}]
 
 
 def test_homeostasis_alone_is_the_papers_best_model():

@@ -64,7 +64,7 @@ def test_the_losses_of_the_pages_are_0_for_a_rank_without_a_sentence(page, name)
         code = text.partition("@headdiv.register\n")[2].partition("\n\npushed =")[0]
     names = {"__name__": name, "headdiv": headdiv, "torch": torch, "Field": Field}
     exec(compile(code.replace("headdiv.register(Repulsion)", ""), page, "exec"), names)
-    method = next(one for one in names.values() if getattr(one, "name", None) == name)()
+    method = next(value for value in names.values() if getattr(value, "name", None) == name)()
     model, _ = tiny("baseline")
     for numbers in (range(5), []):
         added = watched_pass(model, method, make_batch(some_pairs(5), numbers))[1]

@@ -85,7 +85,7 @@ def test_a_swap_exchanges_these_rows_and_nothing_else(optimiser_state, kind, one
 
 
 def heads_of(kind):
-    return st.tuples(st.integers(0, LAYERS[kind] - 1), st.integers(0, H - 1)).map(lambda results: HeadIndex(*results))
+    return st.tuples(st.integers(0, LAYERS[kind] - 1), st.integers(0, H - 1)).map(lambda numbers: HeadIndex(*numbers))
 
 
 swaps = st.sampled_from(list(LAYERS)).flatmap(lambda kind: st.tuples(st.just(kind), heads_of(kind), heads_of(kind)))
@@ -302,14 +302,14 @@ def schedule(epochs=30, **options):
     before, history, results = everything(model, optimiser), [], {}
     held = None
     for epoch in range(1, epochs):
-        found = method.after_epoch(end_of(model, optimiser, epoch, json.loads(json.dumps(history))))
-        if found:
-            results[epoch + 1] = -1 if found["back"] else 1
-            if found["back"]:
-                assert found["swaps"] == held[::-1]
+        record = method.after_epoch(end_of(model, optimiser, epoch, json.loads(json.dumps(history))))
+        if record:
+            results[epoch + 1] = -1 if record["back"] else 1
+            if record["back"]:
+                assert record["swaps"] == held[::-1]
                 assert differing(everything(model, optimiser), before) == set()
-            held = found["swaps"]
-        history.append(found)
+            held = record["swaps"]
+        history.append(record)
     return results
 
 

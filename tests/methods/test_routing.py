@@ -55,13 +55,13 @@ def test_gates_are_the_largest_probabilities(seed, k):
 def test_autocast_changes_no_choice(noisy):
     """The router computes in float32, since near choices differ by less than half precision resolves."""
     module, x = router(1, noisy=noisy).float(), random(2, T, WIDTH, dtype=torch.float32)
-    found = []
+    results = []
     for enabled in (False, True):
         torch.manual_seed(3)
         with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
             routing = module(x)
-        found.append([routing.logits, routing.probabilities, routing.experts, routing.gates])
-    torch.testing.assert_close(*found, rtol=0, atol=0)
+        results.append([routing.logits, routing.probabilities, routing.experts, routing.gates])
+    torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
 def test_a_bfloat16_module_chooses_in_float32_and_can_be_copied_after_a_pass():
@@ -91,19 +91,19 @@ def test_renormalised_gates_are_the_softmax_of_the_chosen_logits():
 
 def test_detached_gates_are_divided_by_a_constant():
     """Values of Eq. 2 up to ε; the gradient is that of p over a constant, expert by expert."""
-    (module, joint), x = (router(1, renormalise=how) for how in ("detached", True)), random(2, T, WIDTH)
+    (module, joint), x = (router(1, renormalise=mode) for mode in ("detached", True)), random(2, T, WIDTH)
     routing, upstream = module(x), random(3, T, module.k)
     torch.testing.assert_close(routing.gates, joint(x).gates, rtol=1e-5, atol=0)
-    found, through_sum = (
-        torch.autograd.grad((each(x).gates * upstream).sum(), each.weight)[0] for each in (module, joint)
+    gradient, through_sum = (
+        torch.autograd.grad((routed(x).gates * upstream).sum(), routed.weight)[0] for routed in (module, joint)
     )
     p = (x @ module.weight.T).softmax(-1)
     literal = 0
     for t in range(T):
         total = sum(p[t, e].item() for e in routing.experts[t]) + 1e-6
         literal = literal + sum(upstream[t, i] * p[t, e] / total for i, e in enumerate(routing.experts[t]))
-    torch.testing.assert_close(found, torch.autograd.grad(literal, module.weight)[0])
-    assert not torch.allclose(found, through_sum, rtol=0.1)
+    torch.testing.assert_close(gradient, torch.autograd.grad(literal, module.weight)[0])
+    assert not torch.allclose(gradient, through_sum, rtol=0.1)
 
 
 @pytest.mark.parametrize("floor", [0.0, 0.01])
@@ -111,12 +111,12 @@ def test_noise_is_eq_3_in_training_and_nothing_in_evaluation(floor):
     """With the floor it is the authors' code's."""
     module, x = router(3, noisy=True, floor=floor), random(4, T, WIDTH)
     torch.manual_seed(5)
-    found = module(x).logits
+    logits = module(x).logits
     torch.manual_seed(5)
     noise = torch.randn(T, E, dtype=torch.float64)
     size = torch.stack([torch.stack([(1 + torch.dot(w, row).exp()).log() + floor for w in module.noise]) for row in x])
-    torch.testing.assert_close(found, x @ module.weight.T + noise * size)
-    assert not torch.equal(module(x).logits, found)
+    torch.testing.assert_close(logits, x @ module.weight.T + noise * size)
+    assert not torch.equal(module(x).logits, logits)
     module.eval()
     torch.testing.assert_close(module(x).logits, x @ module.weight.T)
 
@@ -130,9 +130,9 @@ def literal_losses(routing):
     number, k = p.shape[1], routing.experts.shape[1]
     balance, importances = 0.0, []
     for e in range(number):
-        at = [(t, i) for t in range(rows) for i in range(k) if routing.experts[t, i] == e]
-        balance = balance + len(at) / (rows * k) * sum(p[t, e] for t in range(rows)) / rows
-        importances.append(sum((routing.gates[t, i] for t, i in at), torch.zeros((), dtype=p.dtype)))
+        choices = [(t, i) for t in range(rows) for i in range(k) if routing.experts[t, i] == e]
+        balance = balance + len(choices) / (rows * k) * sum(p[t, e] for t in range(rows)) / rows
+        importances.append(sum((routing.gates[t, i] for t, i in choices), torch.zeros((), dtype=p.dtype)))
     z = sum(row.exp().sum().log() ** 2 for row in routing.logits) / rows
     mean = sum(importances) / number
     variance = sum((importance - mean) ** 2 for importance in importances) / number
@@ -143,9 +143,9 @@ def literal_losses(routing):
 def test_losses_are_the_literal_ones_with_their_gradients(seed, k, renormalise):
     module, x = router(seed, k=k, renormalise=renormalise), random(seed + 9, T, WIDTH).requires_grad_()
     inputs = [x, module.weight]
-    for found, expected in zip(routing_losses(routing_sums(module(x))), literal_losses(module(x)), strict=True):
-        torch.testing.assert_close(found, expected)
-        grads = [torch.autograd.grad(loss, inputs, retain_graph=True) for loss in (found, expected)]
+    for value, expected in zip(routing_losses(routing_sums(module(x))), literal_losses(module(x)), strict=True):
+        torch.testing.assert_close(value, expected)
+        grads = [torch.autograd.grad(loss, inputs, retain_graph=True) for loss in (value, expected)]
         torch.testing.assert_close(*grads)
 
 
@@ -166,12 +166,12 @@ def recorded(seeds, lengths=(3, 2, 4)):
 
 def test_what_a_method_adds_is_the_weighted_sum_over_its_modules():
     modules, records = recorded([11, 12])
-    each = [literal_losses(record.routing) for record in records]
-    balance, z, cv = (sum(losses) for losses in zip(*each, strict=True))
-    results = {**MOA, "balance": 0.3, "z": 0.02, "cv": 0.5}
+    by_module = [literal_losses(record.routing) for record in records]
+    balance, z, cv = (sum(losses) for losses in zip(*by_module, strict=True))
+    options = {**MOA, "balance": 0.3, "z": 0.02, "cv": 0.5}
     expected = 0.3 * balance + 0.02 * z + 0.5 * cv
-    torch.testing.assert_close(make_method(results).aux_loss(modules, records, 0.0, 90), expected)
-    as_coded = make_method({**results, "added": "sum"}).aux_loss(modules, records, 0.0, 90)
+    torch.testing.assert_close(make_method(options).aux_loss(modules, records, 0.0, 90), expected)
+    as_coded = make_method({**options, "added": "sum"}).aux_loss(modules, records, 0.0, 90)
     torch.testing.assert_close(as_coded, expected / 90)
     torch.testing.assert_close(make_method(MOA).aux_loss(modules, records, 0.0, 90), 0.01 * balance + 0.001 * z)
 

@@ -31,9 +31,9 @@ def test_numbers_in_an_optimisers_state_are_kept(tmp_path):
     model = build(2)[0]
     optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
     assert checkpoints.restore(tmp_path, model, optimiser, CPU)[0] == {"step": 1}
-    found = optimiser.state[model[0].weight]
-    assert found.pop("moment").equal(torch.ones(3, 4))
-    assert found == {"factor": 0.1, "steps": 7, "buffer": None}
+    state = optimiser.state[model[0].weight]
+    assert state.pop("moment").equal(torch.ones(3, 4))
+    assert state == {"factor": 0.1, "steps": 7, "buffer": None}
 
 
 def test_generators_of_all_ranks_are_kept(tmp_path, monkeypatch):
@@ -49,7 +49,7 @@ def test_generators_of_all_ranks_are_kept(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []  # the first one alone writes
     checkpoints.save(tmp_path, 2, model, optimiser, {"step": 2})
     assert load_file(tmp_path / "step2" / "optimiser.safetensors")["random"].shape == (2, len(own))
-    found = {}
+    by_rank = {}
     for rank in range(4):
         monkeypatch.setattr(checkpoints.distributed, "rank", lambda rank=rank: rank)
         states = []
@@ -58,10 +58,10 @@ def test_generators_of_all_ranks_are_kept(tmp_path, monkeypatch):
             assert checkpoints.restore(tmp_path, model, optimiser, CPU)[0] == {"step": 2}
             states.append(torch.get_rng_state())
         assert torch.equal(*states)
-        found[rank] = states[0]
-    assert torch.equal(found[0], own)
-    assert torch.equal(found[1], second)
-    assert len({state.numpy().tobytes() for state in found.values()}) == 4
+        by_rank[rank] = states[0]
+    assert torch.equal(by_rank[0], own)
+    assert torch.equal(by_rank[1], second)
+    assert len({state.numpy().tobytes() for state in by_rank.values()}) == 4
 
 
 def test_the_newest_two_whole_ones_are_kept_and_the_newest_counts(tmp_path):
@@ -105,8 +105,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog, name
             path.unlink()
         else:
             path.write_bytes(DAMAGES[damage](path.read_bytes()))
-        found = checkpoints.restore(tmp_path, *build(3), CPU)
-        assert found == (({"step": 1}, None, []) if number == 2 else None)
+        restored = checkpoints.restore(tmp_path, *build(3), CPU)
+        assert restored == (({"step": 1}, None, []) if number == 2 else None)
         message = caplog.records[-1].getMessage()
         assert message.startswith(str(folder) if name == "SHA256SUMS" else str(path))
         assert message.endswith(f"; {instead}")

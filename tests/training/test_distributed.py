@@ -12,32 +12,32 @@ from headdiv.nn.batch_norm import BatchNorm
 from headdiv.nn.sizes import AttentionSpec
 
 
-def found_by_a_rank(rank, given, folder):
+def results_of_a_rank(rank, inputs, folder):
     """What the functions under test return in one of two processes: saved in ``folder``."""
     store = f"file://{folder / 'store'}"
     torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
-    found, share = {}, slice(rank * 5, (rank + 1) * 5 + rank)  # 5 rows and 6 rows
+    results, share = {}, slice(rank * 5, (rank + 1) * 5 + rank)  # 5 rows and 6 rows
     for name in ("flat", "deep"):
-        x = given[name][share].clone().requires_grad_()
+        x = inputs[name][share].clone().requires_grad_()
         norm = BatchNorm(x.shape[1]).double().train()
         y = norm(x)
-        (y * given[f"{name}.weight"][share]).sum().backward()
-        found[name] = {"y": y.detach(), "grad": x.grad, "mean": norm.running_mean, "var": norm.running_var}
-    rows = given["flat"][share]
+        (y * inputs[f"{name}.weight"][share]).sum().backward()
+        results[name] = {"y": y.detach(), "grad": x.grad, "mean": norm.running_mean, "var": norm.running_var}
+    rows = inputs["flat"][share]
     number = torch.tensor(float(len(rows)), dtype=torch.float64)
-    found["C"] = pooled_covariance(number, rows.mean(0), covariance(rows))
-    found["gathered"] = distributed.gathered(torch.tensor([rank, 7])).tolist()
-    found["numbers"] = distributed.total_numbers(rank + 1.0, 2.0)
-    found["agreed"] = [distributed.agreed(rank == 0), distributed.agreed(rank == 1)]
+    results["C"] = pooled_covariance(number, rows.mean(0), covariance(rows))
+    results["gathered"] = distributed.gathered(torch.tensor([rank, 7])).tolist()
+    results["numbers"] = distributed.total_numbers(rank + 1.0, 2.0)
+    results["agreed"] = [distributed.agreed(rank == 0), distributed.agreed(rank == 1)]
     for rows in (2, 7):
         router = Router(4, 5, 3).double()
-        router.load_state_dict({"weight": given["router"]})
-        x = given["x"].tensor_split([rows])[rank].clone().requires_grad_()
+        router.load_state_dict({"weight": inputs["router"]})
+        x = inputs["x"].tensor_split([rows])[rank].clone().requires_grad_()
         record = RoutedRecord(AttentionSpec("encoder", 0, 4, 1), None, None, None, None, router(x))
         losses = torch.cat(pooled_losses([record])[0])
-        (losses * given["factors"]).sum().backward()
-        found[rows] = {"losses": losses.detach(), "x": x.grad, "weight": router.weight.grad}
-    torch.save(found, folder / str(rank))
+        (losses * inputs["factors"]).sum().backward()
+        results[rows] = {"losses": losses.detach(), "x": x.grad, "weight": router.weight.grad}
+    torch.save(results, folder / str(rank))
     torch.distributed.destroy_process_group()
 
 
@@ -47,28 +47,28 @@ def ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     torch.manual_seed(1)
     shapes = {"flat": (11, 3), "deep": (11, 3, 4)}
-    given = {name: torch.randn(shape, dtype=torch.float64) * 3 + 1 for name, shape in shapes.items()}
-    given |= {f"{name}.weight": torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
+    inputs = {name: torch.randn(shape, dtype=torch.float64) * 3 + 1 for name, shape in shapes.items()}
+    inputs |= {f"{name}.weight": torch.randn(shape, dtype=torch.float64) for name, shape in shapes.items()}
     routed = {"x": (7, 4), "router": (5, 4), "factors": (3,)}
-    given |= {name: torch.randn(shape, dtype=torch.float64) for name, shape in routed.items()}
-    multiprocessing.start_processes(found_by_a_rank, (given, folder), nprocs=2, start_method="fork")
-    return given, [torch.load(folder / str(rank), weights_only=True) for rank in range(2)]  # noqa: TID251
+    inputs |= {name: torch.randn(shape, dtype=torch.float64) for name, shape in routed.items()}
+    multiprocessing.start_processes(results_of_a_rank, (inputs, folder), nprocs=2, start_method="fork")
+    return inputs, [torch.load(folder / str(rank), weights_only=True) for rank in range(2)]  # noqa: TID251
 
 
 def test_statistics_are_those_of_all_rows(ranks):
-    given, ranks = ranks
+    inputs, ranks = ranks
     for name in ("flat", "deep"):
         whole = nn.BatchNorm1d(3).double().train()
-        x = given[name].clone().requires_grad_()
+        x = inputs[name].clone().requires_grad_()
         y = whole(x)
-        (y * given[f"{name}.weight"]).sum().backward()
+        (y * inputs[f"{name}.weight"]).sum().backward()
         for key, expected in (("y", y), ("grad", x.grad)):
             torch.testing.assert_close(torch.cat([rank[name][key] for rank in ranks]), expected.detach())
         for rank in ranks:
             torch.testing.assert_close(rank[name]["mean"], whole.running_mean)
             torch.testing.assert_close(rank[name]["var"], whole.running_var)
     for rank in ranks:
-        torch.testing.assert_close(rank["C"], covariance(given["flat"]))
+        torch.testing.assert_close(rank["C"], covariance(inputs["flat"]))
         assert rank["gathered"] == [[0, 7], [1, 7]]
         assert rank["numbers"] == [3.0, 4.0]
         assert rank["agreed"] == [True, False]
@@ -76,12 +76,12 @@ def test_statistics_are_those_of_all_rows(ranks):
 
 @pytest.mark.parametrize("rows", [2, 7])  # of the first rank; the second has the other five, or none
 def test_losses_of_a_router_are_those_of_all_rows(ranks, rows):
-    given, ranks = ranks
+    inputs, ranks = ranks
     router = Router(4, 5, 3).double()
-    router.load_state_dict({"weight": given["router"]})
-    x = given["x"].clone().requires_grad_()
+    router.load_state_dict({"weight": inputs["router"]})
+    x = inputs["x"].clone().requires_grad_()
     expected = torch.stack(literal_losses(router(x)))
-    (expected * given["factors"]).sum().backward()
+    (expected * inputs["factors"]).sum().backward()
     for rank in ranks:
         torch.testing.assert_close(rank[rows]["losses"], expected.detach())
     # What DistributedDataParallel makes of the parameters' gradients: their mean over the ranks.

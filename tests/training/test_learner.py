@@ -40,8 +40,8 @@ def test_the_rate_by_step(schedule, warmup, factors):
 def losses(model, batch, smoothing=0.0):
     scores = model(batch) @ model.output_weight.T
     summed = {
-        each: F.cross_entropy(scores, batch.target_out, reduction="sum", label_smoothing=each)
-        for each in (0.0, smoothing)
+        amount: F.cross_entropy(scores, batch.target_out, reduction="sum", label_smoothing=amount)
+        for amount in (0.0, smoothing)
     }
     correct = (scores.argmax(-1) == batch.target_out).sum()
     count = len(batch.target_out)
@@ -83,8 +83,8 @@ def test_everything_but_w_takes_a_literal_adamw_step(method, clip):
     for number in (1, 2, 3):
         b = batch(number)
         model.zero_grad()
-        found = losses(model, b)
-        (found.loss / found.count).backward()
+        literal = losses(model, b)
+        (literal.loss / literal.count).backward()
         grads = {name: p.grad.clone() for name, p in model.named_parameters() if name not in own}
         norm = sum(g.square().sum() for g in grads.values()).sqrt()
         if clip:
@@ -97,8 +97,8 @@ def test_everything_but_w_takes_a_literal_adamw_step(method, clip):
             )
         sums = learn.step(b, number, 30)
         assert seen[-1] == (number - 1) / 30
-        assert (sums.count, sums.tokens, sums.correct) == (found.count, found.tokens, int(found.correct))
-        assert (sums.loss, sums.nll) == pytest.approx((found.loss.item(), found.nll.item()))
+        assert (sums.count, sums.tokens, sums.correct) == (literal.count, literal.tokens, int(literal.correct))
+        assert (sums.loss, sums.nll) == pytest.approx((literal.loss.item(), literal.nll.item()))
         for name, p in model.named_parameters():
             torch.testing.assert_close(p.detach(), expected[name], atol=1e-7, rtol=1e-5)
             if name in own:
@@ -156,12 +156,12 @@ def test_what_is_not_finite_stops_the_step(damage, message):
 
 def test_a_step_beyond_the_planned_end_is_at_the_end():
     """Random batches differ in number, so that an epoch may have more than the first, by which steps are planned."""
-    seen, learning = [], learner(DIRECT)
+    progresses, learning = [], learner(DIRECT)
     update = learning.method.after_backward
-    learning.method.after_backward = lambda model, progress: (seen.append(progress), update(model, progress))
+    learning.method.after_backward = lambda model, progress: (progresses.append(progress), update(model, progress))
     for number in (9, 10, 11, 13):
         learning.step(batch(), number, 10)
-    assert seen == [0.8, 0.9, 1.0, 1.0]
+    assert progresses == [0.8, 0.9, 1.0, 1.0]
 
 
 # ---- several batches to a step

@@ -24,8 +24,8 @@ def run(*codes, **names):
     return SimpleNamespace(**names)
 
 
-def must_be_equal(found, expected):
-    torch.testing.assert_close(dict(found.named_parameters()), dict(expected.named_parameters()), rtol=1e-3, atol=1e-5)
+def must_be_equal(model, expected):
+    torch.testing.assert_close(dict(model.named_parameters()), dict(expected.named_parameters()), rtol=1e-3, atol=1e-5)
 
 
 def test_our_own_reports_each_step_and_logs():
@@ -199,16 +199,16 @@ def test_transformers_training_may_be_validated_between_accumulated_batches(tmp_
     page, models, passes, step = run(SETUP), [], [], transformers.Trainer.training_step
 
     def disturbed(trainer, model, inputs, *more):
-        found = step(trainer, model, inputs, *more)
+        result = step(trainer, model, inputs, *more)
         with torch.random.fork_rng():
             for training, grad in ((False, False), (True, False), (True, True)):
                 with torch.set_grad_enabled(grad):
                     model.train(training)(input_ids=inputs["input_ids"])
                     passes.append(training)
-        return found
+        return result
 
-    for each in (step, disturbed):
-        monkeypatch.setattr(transformers.Trainer, "training_step", each)
+    for training_step in (step, disturbed):
+        monkeypatch.setattr(transformers.Trainer, "training_step", training_step)
         models.append(trained(page, tmp_path, DISAGREEMENT, gradient_accumulation_steps=2).model)
     assert passes
     must_be_equal(*models)

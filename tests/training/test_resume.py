@@ -119,10 +119,10 @@ def made(folder, batches=None, options=None, **arguments):
 def must_be_the_same(trainer, whole):
     assert trainer.state.curve == whole.state.curve
     assert trainer.state.step == whole.state.step
-    pairs = [(values(each.model), each.best, each.average()) for each in (trainer, whole)]
-    for found, expected in zip(*pairs, strict=True):
-        assert (found is None) == (expected is None)
-        assert all(torch.equal(value, found[name]) for name, value in (expected or {}).items())
+    states = [(values(run.model), run.best, run.average()) for run in (trainer, whole)]
+    for state, expected in zip(*states, strict=True):
+        assert (state is None) == (expected is None)
+        assert all(torch.equal(value, state[name]) for name, value in (expected or {}).items())
 
 
 @functools.cache
@@ -137,16 +137,16 @@ def uninterrupted(name):
 )
 def test_an_interrupted_training_ends_with_the_same_bits(tmp_path, case, place):
     whole, arguments = uninterrupted(case), CASES[case]
-    for same in (True, False):
-        tried = made(tmp_path / str(same), **arguments)
+    for same_object in (True, False):
+        interrupted = made(tmp_path / str(same_object), **arguments)
         with pytest.MonkeyPatch.context() as patch:
             fail(patch, *PLACES[place])
             with pytest.raises(Power):
-                tried.run()
+                interrupted.run()
         torch.manual_seed(12345)
-        again = tried if same else made(tmp_path / str(same), **arguments)
-        again.run()
-        must_be_the_same(again, whole)
+        resumed = interrupted if same_object else made(tmp_path / str(same_object), **arguments)
+        resumed.run()
+        must_be_the_same(resumed, whole)
 
 
 def test_a_training_out_of_patience_goes_on_to_the_same_epoch(tmp_path):

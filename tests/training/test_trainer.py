@@ -57,10 +57,10 @@ def values(model):
 
 def test_what_is_logged_is_the_mean_over_the_steps_since_the_last_time():
     logged = {1: [], 2: []}
-    for every, seen in logged.items():
-        trainer_of(log=lambda numbers, step, seen=seen: seen.append(numbers), log_every=every).run()
-    each, both = ([x["training_loss"] for x in seen if "learning_rate" in x] for seen in logged.values())
-    assert both == pytest.approx([(a + b) / 2 for a, b in zip(each[0::2], each[1::2], strict=True)])
+    for every, log in logged.items():
+        trainer_of(log=lambda numbers, step, log=log: log.append(numbers), log_every=every).run()
+    every_step, every_second = ([x["training_loss"] for x in log if "learning_rate" in x] for log in logged.values())
+    assert every_second == pytest.approx([(a + b) / 2 for a, b in zip(every_step[0::2], every_step[1::2], strict=True)])
 
 
 def test_ranks_drop_different_values_out(monkeypatch):
@@ -116,15 +116,15 @@ def test_a_layer_outside_the_loss_stays_as_it_is():
 
 def test_a_loss_may_be_of_each_prediction_their_mean_or_sums():
     def sums(model, x):
-        found = loss(model, x)
-        return Losses(found.sum(), found.sum().detach(), torch.tensor(0), found.numel(), tokens=30)
+        values = loss(model, x)
+        return Losses(values.sum(), values.sum().detach(), torch.tensor(0), values.numel(), tokens=30)
 
-    runs = [trainer_of(loss=one) for one in (loss, mean_loss, sums)]
-    each, averaged, summed = (run.run().curve for run in runs)
-    assert [point["training_loss"] for point in averaged] == pytest.approx([p["training_loss"] for p in each])
+    runs = [trainer_of(loss=form) for form in (loss, mean_loss, sums)]
+    separate, averaged, summed = (run.run().curve for run in runs)
+    assert [point["training_loss"] for point in averaged] == pytest.approx([p["training_loss"] for p in separate])
     assert summed[0]["training_accuracy"] == 0
-    assert {"training_nll", "training_accuracy"} == summed[0].keys() - each[0].keys()
-    routed = [trainer_of({"name": "moa", "experts": 4, "k": 2}, loss=one).run().curve for one in (loss, mean_loss)]
+    assert {"training_nll", "training_accuracy"} == summed[0].keys() - separate[0].keys()
+    routed = [trainer_of({"name": "moa", "experts": 4, "k": 2}, loss=form).run().curve for form in (loss, mean_loss)]
     assert routed[1][1]["auxiliary_loss"] == pytest.approx(routed[0][1]["auxiliary_loss"])
 
 
@@ -185,17 +185,17 @@ def test_swapped_heads_take_along_what_any_optimiser_remembers(name):
     run = trainer_of(optimiser={"name": name} | ({"momentum": 0.9} if name == "SGD" else {}))
     run.run()
     swap = [("encoder", HeadIndex(0, 1), HeadIndex(1, 0))]
-    one, other = (layer.attention.in_projection.weight for layer in run.model.layers)
+    first, second = (layer.attention.in_projection.weight for layer in run.model.layers)
     optimiser = run.learner.optimiser
-    before = [copy.deepcopy(optimiser.state[p]) for p in (one, other)]
-    mine, theirs = ([block * 8 + head * 4 + i for block in range(3) for i in range(4)] for head in (1, 0))
+    before = [copy.deepcopy(optimiser.state[p]) for p in (first, second)]
+    rows, other_rows = ([block * 8 + head * 4 + i for block in range(3) for i in range(4)] for head in (1, 0))
     swap_heads(run.model, swap, optimiser)
     for key, old in before[0].items():
         if torch.is_tensor(old) and old.dim() and len(old) == 24:
-            assert torch.equal(optimiser.state[one][key][mine], before[1][key][theirs])
-            assert torch.equal(optimiser.state[other][key][theirs], old[mine])
+            assert torch.equal(optimiser.state[first][key][rows], before[1][key][other_rows])
+            assert torch.equal(optimiser.state[second][key][other_rows], old[rows])
     swap_heads(run.model, swap, optimiser)
-    for p, old in zip((one, other), before, strict=True):
+    for p, old in zip((first, second), before, strict=True):
         assert all(torch.equal(torch.as_tensor(optimiser.state[p][key]), torch.as_tensor(old[key])) for key in old)
 
 
