@@ -57,9 +57,9 @@ def test_a_measure_of_every_head_is_a_row_for_each_module():
     assert image_of(ax) == pytest.approx(frame["entropy"].to_numpy()[None])
     assert (texts(ax.yaxis), texts(ax.xaxis)) == (["encoder 1"], ["1", "2", "3", "4"])
     assert len(ax.texts) == 4
-    _, given = pyplot.subplots()
-    assert plots.head_map(frame["cosine"], ax=given) is given
-    assert given.images[0].norm.vmin == -given.images[0].norm.vmax  # signed
+    _, own_ax = pyplot.subplots()
+    assert plots.head_map(frame["cosine"], ax=own_ax) is own_ax
+    assert own_ax.images[0].norm.vmin == -own_ax.images[0].norm.vmax  # signed
     change = plots.head_map(frame["entropy"].rename("loss change") - 1e-3 - frame["entropy"].mean()).images[0]
     assert change.norm.vmin == -change.norm.vmax  # so is what has negative values
     assert "units of 0.001" in plots.head_map(0.001 + 0 * frame["entropy"]).get_title()

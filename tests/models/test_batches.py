@@ -35,13 +35,13 @@ def tokens_of(pairs, batch):
 def test_every_pair_once_and_the_budget_kept(sizes, tokens, seed, epoch):
     pairs = pairs_of(sizes)
     options = {"seed": seed, "epoch": epoch}
-    found = batch_numbers(pairs.sizes("target"), tokens, **options)
-    assert sorted(i for batch in found for i in batch) == list(range(len(pairs)))
-    for batch in found:
+    batches = batch_numbers(pairs.sizes("target"), tokens, **options)
+    assert sorted(i for batch in batches for i in batch) == list(range(len(pairs)))
+    for batch in batches:
         assert batch
         assert tokens_of(pairs, batch) <= tokens or len(batch) == 1
-    assert found == batch_numbers(pairs.sizes("target"), tokens, **options)
-    for batch, following in itertools.pairwise(found):  # no batch could have taken the next one's first pair
+    assert batches == batch_numbers(pairs.sizes("target"), tokens, **options)
+    for batch, following in itertools.pairwise(batches):  # no batch could have taken the next one's first pair
         assert tokens_of(pairs, [*batch, following[0]]) > tokens
 
 

@@ -98,22 +98,22 @@ many_limits = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 
 @given(seed=seeds, limits=many_limits)
 def test_greedy_takes_the_likeliest_word_each_time(seed, limits):
-    found = search(seed, range(len(limits)), limits, 1, 0.6)
-    assert found == [literal_greedy(seed, s, limit) for s, limit in enumerate(limits)]
+    outputs = search(seed, range(len(limits)), limits, 1, 0.6)
+    assert outputs == [literal_greedy(seed, s, limit) for s, limit in enumerate(limits)]
 
 
 @given(seed=seeds, limits=many_limits, width=st.integers(2, 6), alpha=st.sampled_from([0.0, 0.6, 1.0]))
 def test_beam_is_the_literal_one_that_never_stops_early(seed, limits, width, alpha):
-    found = search(seed, range(len(limits)), limits, width, alpha)
-    assert found == [literal_beam(seed, s, limit, width, alpha) for s, limit in enumerate(limits)]
+    outputs = search(seed, range(len(limits)), limits, width, alpha)
+    assert outputs == [literal_beam(seed, s, limit, width, alpha) for s, limit in enumerate(limits)]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 @pytest.mark.parametrize("seed", range(2))
 def test_a_wide_beam_finds_the_best_of_all_outputs(seed, alpha):
     limits = [4, 3, 1]
-    found = search(seed, range(3), limits, len(FREE) ** 3, alpha)
-    assert found == [exhaustive(seed, s, limit, alpha) for s, limit in enumerate(limits)]
+    outputs = search(seed, range(3), limits, len(FREE) ** 3, alpha)
+    assert outputs == [exhaustive(seed, s, limit, alpha) for s, limit in enumerate(limits)]
 
 
 class Fixed(Table):
@@ -228,12 +228,12 @@ def cached(model, sources, width, length):
 def test_cached_decoding_gives_the_same_words_as_uncached(method, width):
     model, sources = build(method), some_sources()
     limits = torch.tensor([len(source) + 4 for source in sources])
-    found = beam_search(cached(model, sources, width, int(limits.max())), limits, width, 1.0)
-    assert found == beam_search(Uncached(model, sources, width), limits, width, 1.0)
+    outputs = beam_search(cached(model, sources, width, int(limits.max())), limits, width, 1.0)
+    assert outputs == beam_search(Uncached(model, sources, width), limits, width, 1.0)
     config = DecodeConfig(beam=width, length_penalty=1.0, max_length_factor=1.0, max_length_offset=3)
-    assert translate(model, sources, config) == found
-    assert len(set(map(len, found))) > 1 or width > 1  # the test is worth something
-    assert len(set(map(str, found))) > 2
+    assert translate(model, sources, config) == outputs
+    assert len(set(map(len, outputs))) > 1 or width > 1  # the test is worth something
+    assert len(set(map(str, outputs))) > 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -282,8 +282,8 @@ def test_translations_do_not_depend_on_batches_or_order(width):
     model, sources = build("direct-8"), some_sources(6)
     expected = translate(model, sources, DecodeConfig(beam=width))
     order = [4, 0, 2, 1, 3, 5]
-    found = translate(model, [sources[i] for i in order], DecodeConfig(beam=width, batch_sentences=4))
-    assert found == [expected[i] for i in order]
+    translations = translate(model, [sources[i] for i in order], DecodeConfig(beam=width, batch_sentences=4))
+    assert translations == [expected[i] for i in order]
 
 
 def test_translations_that_do_not_end_stop_at_the_length_allowed(monkeypatch):

@@ -79,15 +79,15 @@ def documents_of(read, boundaries, end=END):
 def test_windows_are_laid_out_as_they_say(kind, R, N, boundaries, data):
     read, targets = np.random.default_rng(data.draw(st.integers(0, 99))).integers(1, 4, (2, R, N)).astype(np.int32)
     for r in range(R) if kind is MaskedModel else [R - 1]:
-        lacking = data.draw(st.integers(0, N - 1))
-        read[r, N - lacking :] = targets[r, N - lacking - (kind is LanguageModel and lacking > 0) :] = IGNORED
+        missing = data.draw(st.integers(0, N - 1))
+        read[r, N - missing :] = targets[r, N - missing - (kind is LanguageModel and missing > 0) :] = IGNORED
     batch = pack_windows(kind, read, targets, boundaries)
     lines = [[token for token in line if token != IGNORED] for line in read.tolist()]
     following = targets if kind is MaskedModel else np.concatenate([read[:, 1:], targets[:, -1:]], axis=1)
-    wanted = following[read != IGNORED].tolist()
+    expected_targets = following[read != IGNORED].tolist()
     documents = [(r, document) for r, line in enumerate(lines) for document in documents_of(line, boundaries)]
     assert batch.inputs.tolist() == [token for _, document in documents for token in document]
-    assert batch.targets.tolist() == wanted
+    assert batch.targets.tolist() == expected_targets
     assert batch.inputs.dtype == batch.targets.dtype == torch.int64
     rows = batch.layout.queries
     assert batch.layout.keys is rows
@@ -188,9 +188,9 @@ def test_a_token_is_known_where_it_may_be_seen_and_nowhere_else(kind, boundaries
     for i in np.flatnonzero(read[0] != END):
         changed = np.where(np.arange(CONTEXT) == i, 1, read)
         after = model(pack_windows(kind, changed, targets, boundaries))
-        seen = torch.from_numpy((document == document[i]) & ((np.arange(CONTEXT) >= i) | (kind is MaskedModel)))
-        assert not torch.isclose(after[seen], before[seen]).all(dim=-1).any()
-        torch.testing.assert_close(after[~seen], before[~seen], rtol=1e-12, atol=1e-12)
+        affected = torch.from_numpy((document == document[i]) & ((np.arange(CONTEXT) >= i) | (kind is MaskedModel)))
+        assert not torch.isclose(after[affected], before[affected]).all(dim=-1).any()
+        torch.testing.assert_close(after[~affected], before[~affected], rtol=1e-12, atol=1e-12)
 
 
 # ---- one token at a time
@@ -204,8 +204,8 @@ def test_a_step_equals_the_whole_forward_pass(method):
     logits = (model(pack_windows(LanguageModel, read, targets, False)) @ model.output_weight.T).view(3, CONTEXT, -1)
     state = model.start(3, CONTEXT)
     for position in range(CONTEXT):
-        found = model.step(torch.from_numpy(read[:, position]).long(), state) @ model.output_weight.T
-        torch.testing.assert_close(found, logits[:, position], rtol=1e-10, atol=1e-10)
+        step_logits = model.step(torch.from_numpy(read[:, position]).long(), state) @ model.output_weight.T
+        torch.testing.assert_close(step_logits, logits[:, position], rtol=1e-10, atol=1e-10)
 
 
 def literal_continuation(model, prompt, new, boundaries):
@@ -221,15 +221,15 @@ def literal_continuation(model, prompt, new, boundaries):
 @torch.no_grad()
 def test_a_text_is_continued_with_the_likeliest_tokens(method, boundaries):
     model = build(LanguageModel, method, context=12)
-    found = set()
+    tokens = set()
     for prompt in ([END], [3, 4], [5, END, 1, 8, 0, 7]):
         for new in (0, 1, 12 - len(prompt)):
             model.train()  # nothing is dropped out all the same
             written = list(likeliest_tokens(model, prompt, new, END if boundaries else None))
             assert not model.training
             assert written == literal_continuation(model, prompt, new, boundaries)
-            found.update(written)
-    assert len(found) > 1
+            tokens.update(written)
+    assert len(tokens) > 1
 
 
 # ---- blanks filled
@@ -240,8 +240,8 @@ def test_a_text_is_continued_with_the_likeliest_tokens(method, boundaries):
 def test_blanks_are_filled_with_the_likeliest_tokens(method):
     model, (read, targets) = build(MaskedModel, method), some_windows()
     batch = pack_windows(MaskedModel, np.where(targets == IGNORED, read, V), targets)
-    asked = model(batch)[batch.targets != IGNORED]
-    expected = [max(range(V), key=lambda entry: float(row @ model.embedding.weight[entry])) for row in asked]
+    hidden = model(batch)[batch.targets != IGNORED]
+    expected = [max(range(V), key=lambda entry: float(row @ model.embedding.weight[entry])) for row in hidden]
     model.train()  # nothing is dropped out all the same
     assert fill_in(model, batch).tolist() == expected
     assert not model.training

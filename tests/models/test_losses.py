@@ -27,19 +27,19 @@ def literal(x, weight, targets, smoothing=0.0):
     return loss, plain, sum(int(not (line > value).any()) for line, value in zip(logits, right, strict=True))
 
 
-def both(x, weight, targets, smoothing):
+def ours_and_torchs(x, weight, targets, smoothing):
     """Three sums and two gradients, ours and torch's."""
-    answers = []
+    results = []
     for run in (linear_cross_entropy, literal):
         loss, plain, correct = run(x, weight, targets, smoothing)
         grads = torch.autograd.grad(0.37 * loss, (x, weight))  # something other than 1 comes back
-        answers.append([loss.detach(), plain.detach(), *grads, int(correct)])
-    return answers
+        results.append([loss.detach(), plain.detach(), *grads, int(correct)])
+    return results
 
 
-def assert_equal_sums(found, expected, **tolerance):
-    torch.testing.assert_close(found[:-1], expected[:-1], **tolerance)
-    assert found[-1] == expected[-1]
+def assert_equal_sums(results, expected, **tolerance):
+    torch.testing.assert_close(results[:-1], expected[:-1], **tolerance)
+    assert results[-1] == expected[-1]
 
 
 @given(
@@ -50,16 +50,16 @@ def assert_equal_sums(found, expected, **tolerance):
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
 def test_sums_and_gradients_are_torchs(seed, T, V, smoothing, dtype):
-    found, expected = both(*data(seed, T, 5, V, dtype), smoothing)
-    assert {x.dtype for x in found[:-1]} == {dtype}
+    results, expected = ours_and_torchs(*data(seed, T, 5, V, dtype), smoothing)
+    assert {x.dtype for x in results[:-1]} == {dtype}
     tolerance = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {}
-    assert_equal_sums(found, expected, **tolerance)
+    assert_equal_sums(results, expected, **tolerance)
 
 
 @pytest.mark.parametrize("elements", [1, 7, 22, 70])
 def test_chunks_of_any_size_give_the_same(monkeypatch, elements):
     monkeypatch.setattr(losses, "CHUNK_ELEMENTS", elements)
-    assert_equal_sums(*both(*data(1, 10, 4, 7), 0.1))
+    assert_equal_sums(*ours_and_torchs(*data(1, 10, 4, 7), 0.1))
 
 
 @pytest.mark.parametrize("only", ["x", "weight"])
@@ -79,11 +79,11 @@ def test_extreme_logits_are_finite_and_right(dtype, smoothing):
     weight = torch.tensor([[1e4], [-1e4], [0.0]], dtype=dtype, requires_grad=True)
     x = torch.ones(4, 1, dtype=dtype, requires_grad=True)
     targets = torch.tensor([0, 1, 2, 0])
-    found, expected = both(x, weight, targets, smoothing)
-    assert all(torch.isfinite(value).all() for value in found[:-1])
-    assert_equal_sums(found, expected)
-    assert found[1] == 30000.0
-    assert found[-1] == 2
+    results, expected = ours_and_torchs(x, weight, targets, smoothing)
+    assert all(torch.isfinite(value).all() for value in results[:-1])
+    assert_equal_sums(results, expected)
+    assert results[1] == 30000.0
+    assert results[-1] == 2
 
 
 def test_a_tie_with_the_likeliest_word_counts_as_right():
@@ -97,18 +97,18 @@ def test_without_gradients_the_sums_are_the_same():
     x, weight, targets = data(5, 6, 3, 5)
     expected = linear_cross_entropy(x, weight, targets, 0.1)
     with torch.inference_mode():
-        found = linear_cross_entropy(x, weight, targets, 0.1)
-    assert [value.item() for value in found] == [value.item() for value in expected]
+        results = linear_cross_entropy(x, weight, targets, 0.1)
+    assert [value.item() for value in results] == [value.item() for value in expected]
 
 
 def test_of_nothing_the_sums_and_gradients_are_zero():
     """A rank whose share of a batch is empty still takes part in the sum over all."""
     x, weight, targets = data(7, 0, 3, 5)
-    found, expected = both(x, weight, targets, 0.1)
-    assert_equal_sums(found, expected)
-    assert found[0] == found[1] == found[-1] == 0
-    assert found[3].shape == weight.shape
-    assert (found[3] == 0).all()
+    results, expected = ours_and_torchs(x, weight, targets, 0.1)
+    assert_equal_sums(results, expected)
+    assert results[0] == results[1] == results[-1] == 0
+    assert results[3].shape == weight.shape
+    assert (results[3] == 0).all()
 
 
 @pytest.mark.parametrize("rows", [50, 200])  # of four chunks at most, which have 64 each
@@ -122,10 +122,10 @@ def test_bfloat16_autocast_stays_close_to_float32(monkeypatch, smoothing, held, 
     expected = torch.autograd.grad(loss, (x, weight))
     with torch.autocast("cpu", torch.bfloat16):
         narrow_loss, narrow_plain, _ = linear_cross_entropy(x, weight, targets, smoothing)
-    found = torch.autograd.grad(narrow_loss, (x, weight))
+    gradients = torch.autograd.grad(narrow_loss, (x, weight))
     assert narrow_loss.dtype == narrow_plain.dtype == torch.float32
     torch.testing.assert_close(narrow_loss, loss, rtol=5e-3, atol=0)
     torch.testing.assert_close(narrow_plain, plain, rtol=5e-3, atol=0)
-    for a, b in zip(found, expected, strict=True):
+    for a, b in zip(gradients, expected, strict=True):
         assert a.dtype == torch.float32
         assert (a - b).norm() < 0.02 * b.norm()

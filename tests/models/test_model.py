@@ -84,11 +84,11 @@ def test_packed_model_is_the_one_written_out_with_its_gradients(bias, activation
     sides = (batch.source, batch.source_rows), (batch.target_in, batch.target_rows)
     sentences = zip(*(words.split(rows.lengths.tolist()) for words, rows in sides), strict=True)
     expected = torch.cat([literal_transformer(model, activation, *pair) for pair in sentences])
-    found = model(batch)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-6)  # the table of positions is float32
-    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(4), dtype=found.dtype)
+    output = model(batch)
+    torch.testing.assert_close(output, expected, atol=1e-6, rtol=1e-6)  # the table of positions is float32
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(4), dtype=output.dtype)
     parameters = [p for name, p in model.named_parameters() if not name.startswith("output_embedding")]
-    grads = [torch.autograd.grad((x * weights).sum(), parameters) for x in (found, expected)]
+    grads = [torch.autograd.grad((x * weights).sum(), parameters) for x in (output, expected)]
     torch.testing.assert_close(*grads, atol=1e-5, rtol=1e-5)
 
 
@@ -121,13 +121,13 @@ def test_variants_of_one_seed_start_from_common_values():
 def test_seeds_differ_and_repeat_themselves_whatever_torchs_generator():
     config = ModelConfig(d_model=16, d_ff=12)
     models = {seed: build(config, seed, METHODS["direct-3"]) for seed in (0, 1, 2, 2**32 + 1, 2**40)}
-    again = build(config, 2, METHODS["direct-3"])
+    model_again = build(config, 2, METHODS["direct-3"])
     torch.manual_seed(99)
     state = torch.get_rng_state()
-    initialise(again, 1)
+    initialise(model_again, 1)
     assert torch.equal(torch.get_rng_state(), state)
     for name, value in values(models[1]).items():
-        assert torch.equal(value, values(again)[name])
+        assert torch.equal(value, values(model_again)[name])
         drawn = (name.endswith("weight") and "norm" not in name) or name.endswith(".w")
         for seed, model in models.items():
             if seed != 1 and drawn:

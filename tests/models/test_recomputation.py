@@ -37,7 +37,7 @@ def test_methods_learn_the_same_to_the_last_bit(name, wide, monkeypatch):
     """One method of each hook, with torch's fused product or without."""
     monkeypatch.setattr("headdiv.nn.packing.WIDE", wide)
     (sums, weights, once), (sums_again, weights_again, twice) = (
-        trained(OF_CONTRACTS[name], again) for again in (False, True)
+        trained(OF_CONTRACTS[name], recompute) for recompute in (False, True)
     )
     assert sums == sums_again
     assert (once, twice) == (3, 6)
@@ -49,13 +49,15 @@ def test_methods_learn_the_same_to_the_last_bit(name, wide, monkeypatch):
 def test_in_half_precision_too():
     narrow = TRAIN.model_copy(update={"precision": "bfloat16"})
     (sums, weights, _), (sums_again, weights_again, _) = (
-        trained({"name": "baseline"}, again, narrow) for again in (False, True)
+        trained({"name": "baseline"}, recompute, narrow) for recompute in (False, True)
     )
     assert sums == sums_again
     assert all(torch.equal(value, weights_again[name]) for name, value in weights.items())
 
 
 def test_a_run_keeps_its_name():
-    config, checkpointed = (small_config("lm", **more) for more in ({}, {"train": {"activation_checkpointing": True}}))
+    config, checkpointed = (
+        small_config("lm", **sections) for sections in ({}, {"train": {"activation_checkpointing": True}})
+    )
     assert checkpointed.hash == config.hash
     assert "activation_checkpointing" not in config.model_dump(mode="json")["train"]

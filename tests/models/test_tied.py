@@ -27,14 +27,14 @@ def built(config):
 @pytest.mark.parametrize("merges", [None, 40])
 def test_a_joint_vocabulary_has_the_words_of_both_sides(project, merges):
     data = {"joint_vocabulary": True, "merges": merges}
-    joint, apart = (TASK.load(project.config(data=given).data) for given in (data, {"merges": merges}))
+    joint, separate = (TASK.load(project.config(data=settings).data) for settings in (data, {"merges": merges}))
     assert joint.source.words == joint.target.words
-    assert set(joint.source.words) == {*apart.source.words, *apart.target.words}
+    assert set(joint.source.words) == {*separate.source.words, *separate.target.words}
     assert joint.statistics["vocabulary"] == {"source": len(joint.source), "target": len(joint.source)}
     for side in ("source", "target"):
-        own, other = (getattr(corpus.train.pairs, side) for corpus in (joint, apart))
-        words = [getattr(apart, side).decode(line) for line in other]
-        assert [getattr(joint, side).decode(line) for line in own] == words
+        joint_lines, separate_lines = (getattr(corpus.train.pairs, side) for corpus in (joint, separate))
+        words = [getattr(separate, side).decode(line) for line in separate_lines]
+        assert [getattr(joint, side).decode(line) for line in joint_lines] == words
 
 
 def test_the_three_are_one_and_its_gradient_is_the_sum(project):
@@ -42,12 +42,12 @@ def test_the_three_are_one_and_its_gradient_is_the_sum(project):
     corpus, model = built(config)
     V, D = len(corpus.source), config.model.d_model
     assert model.source_embedding.weight is model.target_embedding.weight is model.output_embedding.weight
-    _, apart = built(project.config(**JOINT))
-    apart.load_state_dict(model.state_dict())
+    _, untied = built(project.config(**JOINT))
+    untied.load_state_dict(model.state_dict())
     batch = TASK.pack(corpus.train, range(6))
-    for one in (model, apart):
-        TASK.loss(one.eval(), one.output_weight, batch).loss.backward()
-    parts = dict(apart.named_parameters())
+    for transformer in (model, untied):
+        TASK.loss(transformer.eval(), transformer.output_weight, batch).loss.backward()
+    parts = dict(untied.named_parameters())
     expected = sum(parts[name].grad for name in NAMES)
     assert torch.allclose(model.output_weight.grad, expected, rtol=1e-4, atol=1e-6)
     assert parameters_of(config, (V, V)) == parameters_of(project.config(**JOINT), (V, V)) - 2 * V * D
@@ -58,9 +58,9 @@ def test_the_three_are_one_and_its_gradient_is_the_sum(project):
 
 def test_first_values_are_those_of_the_target_embedding(project):
     """All other parameters begin as without tying, too."""
-    tied, apart = (built(project.config(**sections))[1].state_dict() for sections in (TIED, JOINT))
+    tied, untied = (built(project.config(**sections))[1].state_dict() for sections in (TIED, JOINT))
     for name, value in tied.items():
-        assert torch.equal(value, apart[NAMES[1] if name in NAMES else name])
+        assert torch.equal(value, untied[NAMES[1] if name in NAMES else name])
 
 
 def test_a_run_is_stored_loaded_and_resumed(project):
