@@ -213,9 +213,9 @@ def deacon_update(G: Tensor, F: Tensor, delta_p: float, xi: float) -> Tensor:
 
     Where the equations give no answer:
 
-    - G = 0: nothing is asked of the loss, dw = δP F/‖F‖.
-    - F = 0 or F ∥ G: no direction is preferred beside g, dw = −ξ δP g. The loss falls by what is
-      asked and nothing moves arbitrarily; the length is then ξ δP.
+    - G = 0: nothing is demanded of the loss, dw = δP F/‖F‖.
+    - F = 0 or F ∥ G: no direction is preferred besides g, dw = −ξ δP g. The loss falls by what is
+      demanded and nothing moves arbitrarily; the length is then ξ δP.
     - both zero: dw = 0.
     - NaN or an infinity in G or F: dw of that leading index is NaN throughout, the others are
       unaffected. (A run stops at a loss that is not finite before it gets here.)

@@ -132,7 +132,7 @@ def words_of(record: HeadRecord, special_queries: Tensor | None = None, special_
     queries, keys = record.layout.queries, record.layout.keys
     weights, outputs = query_rows(at_least_float32(record.weights), queries), at_least_float32(record.outputs)
     S = L = weights.shape[2]
-    if keys.tokens:  # the first and the last slot of each sentence; of an empty one anything
+    if keys.tokens:  # the first and the last slot of each sentence; anything for an empty one
         first, last = (
             keys.slots[rows.clamp(0, keys.tokens - 1)] for rows in (keys.offsets(), keys.lengths.cumsum(0) - 1)
         )
@@ -278,7 +278,7 @@ def basic_sums(words: Words) -> HeadSums:
 
 def all_sums(words: Words) -> HeadSums:
     """What `HeadComparison` is computed from, summed over words."""
-    outputs = words.outputs.flatten(1).double()  # (T, H·K): differences of large sums are taken of it
+    outputs = words.outputs.flatten(1).double()  # (T, H·K); float64, for differences of large sums
     T, H, L = words.weights.shape
     sample = words.weights[:: max(1, math.ceil(T * H * (H - 1) // 2 * L / MOST))]
     js = js_sum(sample) * (T / max(1, len(sample)))  # each stands for its neighbours

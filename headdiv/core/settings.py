@@ -80,7 +80,7 @@ def config_error(at: Place, what: str, source: Source | None = None) -> ConfigEr
 
 
 def _first_mistake(model: type[BaseModel], errors: list[Any]) -> Any:
-    """The first mistake; where that is a missing key, an unknown key close to a known one, if there is one."""
+    """The first mistake; if that is a missing key, the unknown key that may be its misspelling, if there is one."""
     if errors[0]["type"] != "missing":
         return errors[0]
     unknown = [error for error in errors if error["type"] == "extra_forbidden"]
@@ -100,7 +100,7 @@ def _explain(model: type[BaseModel], error: Any) -> str:
 
 
 def nearest(name: str, known: list[str]) -> str:
-    """The end of a message about an unknown name: a similar one, or what there is to choose from."""
+    """The end of a message about an unknown name: a similar name, or all known ones."""
     if closest := _closest(name, known):
         return f"; did you mean '{closest}'?"
     return f"; known here: {', '.join(sorted(known)) or 'none'}"

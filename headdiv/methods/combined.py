@@ -152,12 +152,12 @@ class Combined(Method):
         self.parts: dict[str, Method] = {name: METHODS[method["name"]](part) for method, (name, part) in configured}
 
     def _build(self, hook: AttentionHook, spec: AttentionSpec) -> Any:
-        """What the one part with this hook builds for a position; None where there is none."""
+        """What the part with this hook builds for a position; None if no part has it."""
         parts = (part for part in self.parts.values() if hook in part.options.hooks_for(spec.kind))
         return next((getattr(part, hook)(spec) for part in parts), None)
 
     def attention(self, spec: AttentionSpec) -> AttentionModule:
-        """The module of the part that builds all of it; else ordinary heads with what the parts add."""
+        """The module of the part that builds it as a whole; else ordinary heads with the parts' additions."""
         return self._build("attention", spec) or super().attention(spec)
 
     def output_stage(self, spec: AttentionSpec) -> nn.Module | None:

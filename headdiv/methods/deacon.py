@@ -57,9 +57,9 @@ def pca(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
 
 
 class InputMoments:
-    """Number, mean and covariance C of the rows that went through a PCA layer on this rank; None: there were none.
+    """Number, mean and covariance C of the rows that went through a PCA layer on this rank; None without any.
 
-    Those of training passes since the last update; where all passes count, in float64 on the CPU.
+    Training passes since the last update count; with ``of_all_passes`` every pass does, in float64 on the CPU.
     """
 
     def __init__(self, of_all_passes: bool = False) -> None:

@@ -52,7 +52,7 @@ class MixingOutput(WeightAndBias):
         self.alphas = nn.Parameter(torch.eye(spec.heads))
         self.beta = nn.Parameter(torch.zeros(spec.heads))
         self.register_buffer("former_norm", torch.tensor(float(spec.heads)))  # ‖A(Θ0)‖_*
-        self.current_norm: Tensor | None = None  # ‖A‖_* in this step, once the loss has asked for it
+        self.current_norm: Tensor | None = None  # ‖A‖_* in this step, once the loss has computed it
 
     def initialise(self, generator: torch.Generator) -> None:
         """W^O as in the baseline, A the identity."""

@@ -57,7 +57,7 @@ def by_expert(experts: Tensor, number: int) -> ExpertGroups:
     flat = experts.flatten()
     order = torch.argsort(flat, stable=True)
     sizes = flat.new_zeros(number).index_add(0, flat, torch.ones_like(flat))
-    # Without values there are only shapes, those of any split.
+    # On the meta device, without values, any split will do.
     ends = number if flat.is_meta else sizes.cumsum(0)[:-1].tolist()
     rows = order.div(experts.shape[1], rounding_mode="floor")
     return ExpertGroups(order.tensor_split(ends), rows.tensor_split(ends))

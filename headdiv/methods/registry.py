@@ -170,7 +170,7 @@ def _source(cls: type) -> str:
     raise ConfigError(f"{cls.__name__}: its source is not found; expected a class of a file or of a notebook's cell")
 
 
-@cache  # of a class as it was defined: a file that changes later does not change what was loaded of it
+@cache  # a file that changes later does not change the class that was loaded from it
 def file_of(cls: type) -> str | None:
     """The checksum of the file that defines a class, as it is at the first call; None in a notebook or a script."""
     module = sys.modules.get(cls.__module__)

@@ -55,7 +55,7 @@ def scale_and_shift(norm: Normalised, x: Tensor) -> tuple[Tensor, Tensor]:
     Counts as a batch, as a forward pass does.
 
     Args:
-        norm: ours, or what `torch.nn.SyncBatchNorm.convert_sync_batchnorm` makes of it; statistics are of all ranks.
+        norm: a `BatchNorm`, or what torch's `convert_sync_batchnorm` makes of it; statistics are of all ranks.
         x: (C, …), float32 at least.
 
     Returns:

@@ -114,7 +114,7 @@ def _without_cudnn() -> Iterator[None]:
 def into_windows(x: Tensor, rows: PackedRows, parts: int, heads: int) -> tuple[Tensor, ...]:
     """(T, parts·H·K) rows -> ``parts`` tensors (R, H, N, K); an empty slot holds some row's values."""
     if not rows.full:
-        if not is_compiling() and not x.shape[0]:  # padding throughout: an empty slot holds zeros, for want of a row
+        if not is_compiling() and not x.shape[0]:  # nothing but padding: empty slots hold zeros
             x = F.pad(x, (0, 0, 0, 1))
         x = x.index_select(0, rows.row_of_slot)
     R, N = rows.sentences.shape

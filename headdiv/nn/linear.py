@@ -25,7 +25,7 @@ class Linear(nn.Linear):
 
 
 class WeightAndBias(nn.Module):
-    """Parameters of a linear layer, initialised as there, for a module that does more with its input than multiply.
+    """Parameters of a linear layer, initialised alike, for a module that does more with its input than multiply.
 
     It is no nn.Linear, since peft would merge adapters into its weight, which would change the output.
     """

@@ -46,7 +46,7 @@ class SeparateProjections(nn.Module):
 
 
 def project_separately(projection: nn.Module, x: Tensor, first: int) -> Tensor:
-    """What `MultiHeadAttention` projects where ``in_projection`` is no Linear, or memory is (T', 2·D): keys, values."""
+    """`MultiHeadAttention`'s projections if ``in_projection`` is no Linear, or memory (T', 2·D) is keys and values."""
     if isinstance(projection, SeparateProjections):
         return projection(x, first)
     if not weight_is_all(projection):
@@ -66,7 +66,7 @@ def equal(a: Tensor, b: Tensor) -> bool:
 
 
 def must_be_merged(where: str, projection: nn.Module, error: type[Exception] = DataError) -> None:
-    """Raise an error where a projection, or torch's attention, holds more than parameters."""
+    """Raise an error where a projection, or torch's attention, holds more than its own parameters."""
     own_names = {own.rpartition(".")[2] for own in NAMES.values()}
     extra = projection.state_dict().keys() - NAMES.keys() - own_names
     if extra:
@@ -77,7 +77,7 @@ def must_be_merged(where: str, projection: nn.Module, error: type[Exception] = D
 
 
 def units_of(heads: Sequence[int], width: int) -> Tensor:
-    """The units, of so many to a head, that belong to these heads, from 0."""
+    """The units of these heads, counted from 0; each head has ``width`` of them."""
     return (torch.tensor(heads)[:, None] * width + torch.arange(width)).flatten()
 
 

@@ -51,7 +51,7 @@ class HeadRecord:
 
     spec: AttentionSpec
     layout: AttentionLayout
-    weights: Tensor | None  # (R, H, N, S); None where they were not asked for
+    weights: Tensor | None  # (R, H, N, S); None where they were not requested
     values: Tensor  # (T', H, K), a row for each key
     outputs: Tensor  # (T, H, K), before the output stage
 
@@ -83,7 +83,7 @@ class Recorder:
 class HeadModule(nn.Module):
     """Heads that can be recorded, edited and masked: `AttentionModule`, or another library's heads.
 
-    In each forward pass the module passes its heads' outputs to `record`, and goes on with what that returns.
+    In each forward pass the module gives its heads' outputs to `record`, and goes on with what that returns.
     """
 
     method: Any = None  # the method that made it; None where that is not known

@@ -20,7 +20,7 @@ from headdiv.core.errors import DamageError, TrainingError
 from headdiv.core.files import read_json, remove_leftovers, replacing, write_json
 
 FILES = ("model.safetensors", "optimiser.safetensors", "state.json")
-KEPT = 2  # checkpoints: if the newest is damaged, there is the one before it
+KEPT = 2  # checkpoints: if the newest is damaged, the one before it is used
 _NAME = re.compile(r"step(\d+)")
 _BEST = "best.safetensors"  # the parameters of the best epoch so far, in checkpoints that have them
 _RECENT = "recent.safetensors"  # those of the epochs that are to be averaged, "<number>.<name>"
