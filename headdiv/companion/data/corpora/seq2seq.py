@@ -305,7 +305,8 @@ def _store(
             indices = [vocabularies[side].encode(sentence) for sentence in sentences]
             arrays[f"{side}.words"], arrays[f"{side}.lengths"] = flatten(indices)
             statistics[split] |= word_statistics(side, arrays[f"{side}.words"])
-        targets[split] = np.concatenate([part for sentence in indices for part in (sentence, [END])])
+            if side == "target":
+                targets[split] = np.concatenate([part for sentence in indices for part in (sentence, [END])])
         statistics[split] |= split_statistics[split]
         save_file(arrays, folder / f"{split}.safetensors")
         if split != "train":
