@@ -44,9 +44,9 @@ def everything():
 
 
 def test_what_is_known_of_the_papers_comes_out(everything):
-    known = {(paper, place): everything[paper, place] for paper, place, *_ in KNOWN}
-    assert {key: row.verdict == "follows" for key, row in known.items()} == {row[:2]: row[2] for row in KNOWN}
-    assert [row.ours for row in known.values()] == pytest.approx([row[3] for row in KNOWN], abs=1e-4)
+    rows = {(paper, place): everything[paper, place] for paper, place, *_ in KNOWN}
+    assert {key: row.verdict == "follows" for key, row in rows.items()} == {row[:2]: row[2] for row in KNOWN}
+    assert [row.ours for row in rows.values()] == pytest.approx([row[3] for row in KNOWN], abs=1e-4)
     assert Counter(row.verdict for row in everything.values()) == {
         "follows": 17, "contradicted": 49, "confirmed": 3, "undecided": 4, "not comparable": 4, "not run here": 35
     }  # fmt: skip
@@ -57,7 +57,7 @@ def test_what_is_known_of_the_papers_comes_out(everything):
 
 def test_every_contradiction_has_a_cause_and_every_cause_contradicts_something(everything):
     claims = [load_claims(paper) for paper in PAPERS]
-    causes = {known.cause for paper in claims for known in (*paper.contradictions, *paper.counts.values())}
+    causes = {source.cause for paper in claims for source in (*paper.contradictions, *paper.counts.values())}
     assert {row.cause for row in everything.values() if row.verdict == "contradicted"} == causes
     assert not any(row.cause for row in everything.values() if row.verdict != "contradicted")
 
@@ -70,14 +70,14 @@ def test_claims_are_of_tasks_and_numbers_that_the_paper_has(everything, paper):
     assert {*claims.measured} <= {*claims.relations}
     for task, relations in claims.relations.items():
         for relation in relations:
-            other_task, _, other = relation.against.rpartition("/")
+            other_task, _, other_variant = relation.against.rpartition("/")
             assert relation.variant in tasks[task].variants
-            assert other in tasks[other_task or task].variants
+            assert other_variant in tasks[other_task or task].variants
     computed = [claim for contradiction in claims.contradictions for claim in contradiction.claims]
     in_text = [
         place
-        for (of, place), row in everything.items()
-        if of == paper and row.verdict in ("follows", "contradicted") and "parameters" not in place.split(", ")
+        for (row_paper, place), row in everything.items()
+        if row_paper == paper and row.verdict in ("follows", "contradicted") and "parameters" not in place.split(", ")
     ]
     assert len(in_text) == len(computed)  # each in a place of its own
     rows = [*load_paper(paper).tables.values()]
@@ -91,10 +91,10 @@ def test_claims_are_of_tasks_and_numbers_that_the_paper_has(everything, paper):
 
 @pytest.mark.parametrize("task", ["summarisation", "qa"])
 def test_no_whole_number_of_words_is_nearer_to_a_count_that_does_not_follow(task):
-    known = load_claims("deacon").counts[task]
+    counts = load_claims("deacon").counts[task]
     fewer, nearest, more = (
-        abs(count(task, {"name": "baseline"}, known.model, [words + more for words in known.vocabulary]) - 5370112)
-        for more in (-1, 0, 1)
+        abs(count(task, {"name": "baseline"}, counts.model, [words + change for words in counts.vocabulary]) - 5370112)
+        for change in (-1, 0, 1)
     )
     assert nearest <= min(fewer, more)
 
@@ -108,8 +108,8 @@ def test_every_paper_of_others_has_claims_and_one_that_is_not_there_is_said():
 def test_the_summary_in_the_appendix_is_the_ledgers(everything):
     appendix = (ROOT / "docs" / "appendix.md").read_text(encoding="utf-8").splitlines()
     begin = appendix.index("## What the papers claim")
-    stands = [line.strip("|").split("|") for line in appendix[begin:] if line.startswith("|")]
-    cells = {row[0]: row[1:] for row in ([cell.strip() for cell in line if cell] for line in stands)}
+    table = [line.strip("|").split("|") for line in appendix[begin:] if line.startswith("|")]
+    cells = {row[0]: row[1:] for row in ([cell.strip() for cell in line if cell] for line in table)}
     counts = Counter((row.paper, row.verdict) for row in everything.values())
     for verdict in VERDICTS:
         numbers = dict(zip(cells["verdict"], map(int, cells[verdict]), strict=True))

@@ -29,10 +29,9 @@ NOTHING_STORED = {  # by any profile
 
 def cells(name):
     """The notebook's code by its tags: ("parameters",) or ()."""
-    found = read_json(ROOT / "notebooks" / f"{name}.ipynb")["cells"]
     return [
         (tuple(cell["metadata"].get("tags", ())), "".join(cell["source"]))
-        for cell in found
+        for cell in read_json(ROOT / "notebooks" / f"{name}.ipynb")["cells"]
         if cell["cell_type"] == "code"
     ]
 
@@ -68,7 +67,7 @@ def displays(name):
     exec(parameters(name), names)
     calls = (node for _, source in cells(name) for node in ast.walk(ast.parse(source.replace("%matplotlib", "#"))))
     return {
-        next(one.value for one in call.args if isinstance(one, ast.Constant)): eval(ast.unparse(call), names)
+        next(arg.value for arg in call.args if isinstance(arg, ast.Constant)): eval(ast.unparse(call), names)
         for call in calls
         if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("companion.show_") and len(call.args) == 2
     }
@@ -78,7 +77,7 @@ def displays(name):
 def test_every_display_is_made_or_is_a_line_of_what_is_not_stored(name):
     """Of the best that is stored; `test_a_companion_executes` has its code."""
     shown = displays(name)
-    lines = {what for what, one in shown.items() if isinstance(one, Markdown) and re.fullmatch(r"\*.*\*", one.data)}
+    lines = {key for key, view in shown.items() if isinstance(view, Markdown) and re.fullmatch(r"\*.*\*", view.data)}
     assert shown
     assert lines == NOTHING_STORED.get(name, set())
 
@@ -94,26 +93,26 @@ def test_a_companion_executes(name, profile, tmp_path):
 
 def test_what_the_mhr_companion_says_of_its_figures_is_what_is_stored():
     text = (ROOT / "notebooks" / "mhr.ipynb").read_text(encoding="utf-8")
-    of_variant = by_variant("tables", "mhr/translation")
+    runs_of = by_variant("tables", "mhr/translation")
 
     def confidence(variant):
         """Mean and standard deviation over a layer's heads, over the seeds: by (kind, layer)."""
-        runs = [heads.measure_by_module(run, "confidence") for run in of_variant[variant]]
+        runs = [heads.measure_by_module(run, "confidence") for run in runs_of[variant]]
         return pd.DataFrame(
-            {at: [sum(f(run[at]) for run in runs) / len(runs) for f in (lambda x: x.mean(), lambda x: x.std())]
-             for at in runs[0]}, index=["mean", "sd"],
+            {module: [sum(f(run[module]) for run in runs) / len(runs) for f in (lambda x: x.mean(), lambda x: x.std())]
+             for module in runs[0]}, index=["mean", "sd"],
         ).T  # fmt: skip
 
     base, mixed, swapped = map(confidence, ("baseline", "alphas", "manual"))
     assert (mixed["mean"] < base["mean"]).all()
     assert (mixed["sd"] < base["sd"]).sum() == 8
     assert (swapped.loc["cross", "mean"] > base.loc["cross", "mean"]).all()
-    means = [f"{one.loc['cross', key].mean():.{digits}f}" for key, digits in (("mean", 2), ("sd", 3))
-             for one in (swapped, base)]  # fmt: skip
+    means = [f"{frame.loc['cross', key].mean():.{digits}f}" for key, digits in (("mean", 2), ("sd", 3))
+             for frame in (swapped, base)]  # fmt: skip
     assert means == ["0.40", "0.36", "0.082", "0.086"]
     assert "It is higher in all three layers (0.40 on average, beside the baseline's 0.36)" in text
     assert "(0.082 beside 0.086)" in text
     for distance, (low, high) in {"cosine": (-1.25, 0.85), "l2": (-64.1, -46.7)}.items():
-        groups = {variant: of_variant[variant] for variant in ("baseline", "alphas")}
-        found = heads.changes(groups, "baseline", distance)["alphas"].values()
-        assert low < min(found) <= max(found) < high
+        groups = {variant: runs_of[variant] for variant in ("baseline", "alphas")}
+        changes = heads.changes(groups, "baseline", distance)["alphas"].values()
+        assert low < min(changes) <= max(changes) < high

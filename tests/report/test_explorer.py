@@ -85,9 +85,9 @@ def test_similarity_is_the_mean_over_words(run):
     js = (entropy((p + q) / 2) - (entropy(p) + entropy(q)) / 2).clamp(min=0).sqrt().mean(-1)
     np.testing.assert_allclose(similarity(view, "js"), 1 - js, atol=1e-4)
     for measure, (_, low) in MEASURES.items():
-        found = similarity(view, measure)
-        np.testing.assert_allclose(np.diag(found), 1, atol=1e-5)
-        assert low - 1e-6 <= found.min() <= found.max() <= 1 + 1e-6
+        similarities = similarity(view, measure)
+        np.testing.assert_allclose(np.diag(similarities), 1, atol=1e-5)
+        assert low - 1e-6 <= similarities.min() <= similarities.max() <= 1 + 1e-6
 
 
 def test_a_text_without_words_has_no_similarity(run):
@@ -104,11 +104,11 @@ def test_masking_a_head_of_a_translation(run, monkeypatch):
     batch = task.example_batch(run, SOURCE)
     assert batch.target_out[-1] == END
     expected = []
-    for gone in ({}, masks_without(run.model, [("cross 1", 2)])):
-        with masked_heads(run.model, gone):
+    for masks in ({}, masks_without(run.model, [("cross 1", 2)])):
+        with masked_heads(run.model, masks):
             rows = log_probabilities(run, batch)
-            believed = [float(rows[i, word]) for i, word in enumerate(batch.target_out)]
-            expected.append((task.apply(run, SOURCE), pytest.approx(sum(believed) / len(believed), abs=1e-5)))
+            log_p = [float(rows[i, word]) for i, word in enumerate(batch.target_out)]
+            expected.append((task.apply(run, SOURCE), pytest.approx(sum(log_p) / len(log_p), abs=1e-5)))
     searches, real = [], seq2seq.translate
     monkeypatch.setattr(seq2seq, "translate", lambda *parts: searches.append(parts) or real(*parts))
     table = masking(view)
@@ -154,8 +154,8 @@ def test_masking_a_head_of_a_masked_model(folder):
     assert table.iloc[0, 0] == TASKS["mlm"].apply(run, "the [MASK] dog")
     batch = TASKS["mlm"].example_batch(run, "the [MASK] dog")
     rows = log_probabilities(run, batch)
-    (at,) = (batch.inputs == run.corpus.bpe.size).nonzero().flatten().tolist()
-    assert table.iloc[0, 1] == pytest.approx(float(rows[at].max()), abs=1e-5)
+    (index,) = (batch.inputs == run.corpus.bpe.size).nonzero().flatten().tolist()
+    assert table.iloc[0, 1] == pytest.approx(float(rows[index].max()), abs=1e-5)
     with pytest.raises(DataError, match=r"expected one \[MASK\] at least"):
         masking(view_of(run, "the dog"))
 
@@ -182,26 +182,26 @@ def test_components_are_those_of_the_validation_split(finished, place):
     layer = next(layer for layer in pca_layers(run.model).values() if f"{layer.spec.kind} 1" == place)
     with torch.no_grad():
         layer.w *= torch.tensor([2.0, 1.0, 0.5])  # lengths do not matter
-    found = components(view_of(run, place=place))
+    layer_components = components(view_of(run, place=place))
     C = np.cov(literal_rows(run, layer).T, bias=True)
     values, vectors = np.linalg.eigh(C)
     values, vectors = values[::-1], vectors[:, ::-1]
     w = layer.w.detach().double().numpy()
     cosines = [[abs(column @ vector) / np.linalg.norm(column) for vector in vectors.T[:3]] for column in w.T]
-    np.testing.assert_allclose(found.cosines, cosines, atol=1e-4)
-    assert found.inputs == 8
-    assert found.best == pytest.approx(values[:3].sum() / values.sum(), abs=1e-5)
-    assert found.kept == pytest.approx(literal_share(C, w), abs=1e-5)
+    np.testing.assert_allclose(layer_components.cosines, cosines, atol=1e-4)
+    assert layer_components.inputs == 8
+    assert layer_components.best == pytest.approx(values[:3].sum() / values.sum(), abs=1e-5)
+    assert layer_components.kept == pytest.approx(literal_share(C, w), abs=1e-5)
 
 
 def literal_share(C, w):
     """Of Gram and Schmidt, column by column."""
     basis = []
     for column in w.T:
-        left = column - sum((b @ column * b for b in basis), 0 * column)
-        left = left - sum((b @ left * b for b in basis), 0 * left)
-        if np.linalg.norm(left) > 1e-9 * max(np.linalg.norm(column), 1e-300):
-            basis.append(left / np.linalg.norm(left))
+        residual = column - sum((b @ column * b for b in basis), 0 * column)
+        residual = residual - sum((b @ residual * b for b in basis), 0 * residual)
+        if np.linalg.norm(residual) > 1e-9 * max(np.linalg.norm(column), 1e-300):
+            basis.append(residual / np.linalg.norm(residual))
     return sum(b @ C @ b for b in basis) / np.trace(C)
 
 
@@ -212,11 +212,11 @@ def test_the_share_of_variance(seed, k, m, dependent):
     if dependent and m > 1:
         w[:, 1] = -3 * w[:, 0]
     C = root @ root.T
-    found = compare_components(torch.from_numpy(w), torch.from_numpy(C))
-    assert found.kept == pytest.approx(literal_share(C, w), abs=1e-8)
-    assert found.kept <= found.best + 1e-9
+    shares = compare_components(torch.from_numpy(w), torch.from_numpy(C))
+    assert shares.kept == pytest.approx(literal_share(C, w), abs=1e-8)
+    assert shares.kept <= shares.best + 1e-9
     if m == k and not dependent:
-        assert found.kept == pytest.approx(1)
+        assert shares.kept == pytest.approx(1)
 
 
 def test_inputs_that_do_not_vary_are_refused(run):

@@ -43,7 +43,7 @@ def view(run):
     return View(run, SOURCE, None, "cross 1", 3)
 
 
-def drawn(draw, view, **options):
+def draw_panel(draw, view, **options):
     """The axes of one panel."""
     part = Figure(figsize=(6, 3)).subfigures()
     draw(part, view, **options)
@@ -66,7 +66,7 @@ def test_a_map_has_the_heads_weights_and_names_tokens_that_can_be_read(view, mon
     queries, keys = [f"word{i}" for i in range(200)], ["$x_$", "Donaudampfschifffahrtsgesellschaft", "\\frac"]
     weights = np.random.default_rng(0).random((8, len(queries), len(keys)))
     monkeypatch.setattr(View, "attention", AttentionMap(queries, keys, weights))
-    ax, _ = drawn(draw_attention, view)
+    ax, _ = draw_panel(draw_attention, view)
     assert (ticks(ax.yaxis), ticks(ax.xaxis)) == (queries[::12], ["$x_$", "Donaudampfs…", "\\frac"])
     assert "(one label for 12 tokens)" in ax.get_ylabel()
     (image,) = ax.images
@@ -76,7 +76,7 @@ def test_a_map_has_the_heads_weights_and_names_tokens_that_can_be_read(view, mon
 
 
 def test_likeness_is_of_every_two_heads_and_the_chosen_head_stands_out(view):
-    ax, _ = drawn(draw_likeness, view, measure="js")
+    ax, _ = draw_panel(draw_likeness, view, measure="js")
     assert ticks(ax.xaxis) == ticks(ax.yaxis) == [str(head) for head in range(1, 9)]
     np.testing.assert_array_equal(ax.images[0].get_array(), similarity(view, "js"))
     (chosen,) = (label for label in ax.get_yticklabels() if to_hex(label.get_color()) == to_hex(ORANGE))
@@ -84,21 +84,21 @@ def test_likeness_is_of_every_two_heads_and_the_chosen_head_stands_out(view):
 
 
 def test_what_is_lost_has_both_outputs_and_components_say_how_much_is_kept(view):
-    (ax,) = drawn(draw_masking, view)
+    (ax,) = draw_panel(draw_masking, view)
     text = ax.texts[0].get_text().replace("\n", " ")
     assert "without encoder-decoder, layer 1, head 3: " in text
     assert text.count("log-probability of all heads' translation (nats/token): ") == 2
-    ax, _ = drawn(draw_components, view)
+    ax, _ = draw_panel(draw_components, view)
     assert ax.get_title().startswith("8 columns for 8 inputs keep 100.0 %")
 
 
 def test_a_panel_that_has_nothing_to_show_says_why(view, monkeypatch):
     monkeypatch.setattr(explorer_panels, "similarity", lambda *_: np.ones((1, 1)))
     monkeypatch.setattr(explorer_panels, "components", lambda _: None)
-    said = " ".join(texts(draw_views([view])).split())
-    assert "encoder-decoder attention, layer 1 has a single head" in said
-    assert "has no PCA layer in encoder-decoder attention, layer 1" in said
-    assert "attention weight" in said
+    text = " ".join(texts(draw_views([view])).split())
+    assert "encoder-decoder attention, layer 1 has a single head" in text
+    assert "has no PCA layer in encoder-decoder attention, layer 1" in text
+    assert "attention weight" in text
 
 
 # ---- where it begins
@@ -113,9 +113,9 @@ def test_executed_it_shows_all_panels_of_deacons_run(finished, monkeypatch):
     exec(imports, names)
     figure = eval(last, names)
     assert figure.get_suptitle() == f"{DEACON}: encoder self-attention, layer 1, head 2"
-    said = " ".join(texts(figure).split())
+    text = " ".join(texts(figure).split())
     for panel in ("attention weight", MEASURES["cka"].label, "without encoder, layer 1, head 2", "8 columns for 8"):
-        assert panel in said
+        assert panel in text
     assert explore("tiny", variant="baseline").get_suptitle().startswith(BASELINE)
     with pytest.raises(DataError, match="did you mean 'cosine'"):
         explore("tiny", measure="cosin")
@@ -143,29 +143,29 @@ def controls(finished, monkeypatch):
 
 
 def test_panels_follow_the_controls(controls, monkeypatch):
-    shown, named, left, right = controls
-    assert named["run"].options == (BASELINE, DEACON)
-    assert named["attention"].options == (
+    shown, widgets, left, right = controls
+    assert widgets["run"].options == (BASELINE, DEACON)
+    assert widgets["attention"].options == (
         ("encoder, layer 1", "encoder 1"), ("decoder, layer 1", "decoder 1"), ("encoder-decoder, layer 1", "cross 1")
     )  # fmt: skip
     assert shown[-1].get_suptitle() == f"{DEACON}: decoder self-attention, layer 1, head 1"
     heads, _ = right.children
     assert heads.options == tuple(range(1, 9))
     heads.value = 5
-    named["run"].value = BASELINE
+    widgets["run"].value = BASELINE
     assert shown[-1].get_suptitle() == f"{BASELINE}: decoder self-attention, layer 1, head 5"
-    named["attention"].value = "encoder 1"
-    named["text"].value = "dog Ωmega " * 2
+    widgets["attention"].value = "encoder 1"
+    widgets["text"].value = "dog Ωmega " * 2
     assert "dog" in texts(shown[-1])
     assert "Not in the vocabulary:</b> Ωmega<" in "".join(part.value for part in left.children[-2:])
-    _, other = named["example"].options[1]
-    named["example"].value = other
-    assert named["text"].value == other[0]
-    assert f"Reference:</b> {other[2]}" in left.children[-2].value
-    named["beside it"].value = DEACON
+    _, example = widgets["example"].options[1]
+    widgets["example"].value = example
+    assert widgets["text"].value == example[0]
+    assert f"Reference:</b> {example[2]}" in left.children[-2].value
+    widgets["beside it"].value = DEACON
     assert shown[-1].get_suptitle().startswith(f"{BASELINE} and {DEACON}: ")
     monkeypatch.setattr(explorer, "draw_views", lambda *_: (_ for _ in ()).throw(DataError("too long")))
-    named["text"].value = "cat"
+    widgets["text"].value = "cat"
     assert isinstance(shown[-1], Markdown)
     assert shown[-1].data == "too long"
 
@@ -179,11 +179,11 @@ def test_a_shipped_model_translates_and_comes_back_as_it_was_written(tmp_path, m
         assert model.task.apply(model, "A brown dog runs through the snow.").startswith("Ein brauner Hund")
         ship(model, model.record["covariances"], tmp_path)
     monkeypatch.setattr(shipped, "model_file", lambda variant: tmp_path / f"{variant}.safetensors")
-    again = load_shipped(config)
-    assert held_out_covariances(again).keys() == heads_of(again.model).keys()
+    reloaded = load_shipped(config)
+    assert held_out_covariances(reloaded).keys() == heads_of(reloaded.model).keys()
     for name, tensor in model.model.state_dict().items():
-        torch.testing.assert_close(again.model.state_dict()[name], tensor, rtol=0, atol=0)
-    assert again.corpus.encode(["Donau"], "target").tolist() == model.corpus.encode(["Donau"], "target").tolist()
+        torch.testing.assert_close(reloaded.model.state_dict()[name], tensor, rtol=0, atol=0)
+    assert reloaded.corpus.encode(["Donau"], "target").tolist() == model.corpus.encode(["Donau"], "target").tolist()
 
 
 def test_without_a_run_of_its_own_the_explorer_opens_with_them(project, monkeypatch):

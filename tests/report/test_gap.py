@@ -40,14 +40,14 @@ def test_each_epoch_has_dunnetts_intervals_of_the_lowest_losses_so_far():
     groups = {name: [RunResult.parse(made_up(name, seed)) for seed in (1, 2, 3)] for name in CURVES}
     for name, runs in groups.items():
         assert np.array([lowest_so_far(run, 4) for run in runs]) == pytest.approx(np.array(LOWEST[name]))
-    found = gaps(groups)
-    assert list(found) == ["direct-8", "alphas"]
+    by_variant = gaps(groups)
+    assert list(by_variant) == ["direct-8", "alphas"]
     for epoch in range(4):
-        y = np.array([[curve[epoch] for curve in of_seeds] for of_seeds in LOWEST.values()])  # (variants, seeds)
+        y = np.array([[curve[epoch] for curve in curves] for curves in LOWEST.values()])  # (variants, seeds)
         residuals = y - y.mean(axis=1, keepdims=True) - y.mean(axis=0) + y.mean()
         error = np.sqrt((residuals**2).sum() / 4 * 2 / 3)  # four degrees of freedom; a difference of two means of three
         for variant, row in (("direct-8", 1), ("alphas", 2)):
-            gap = found[variant][epoch]
+            gap = by_variant[variant][epoch]
             assert gap.mean == pytest.approx(y[row].mean() - y[0].mean())
             c = gap.half / error
             t = stats.multivariate_t(shape=[[1, 0.5], [0.5, 1]], df=4, seed=1)
@@ -69,9 +69,10 @@ def test_the_figure_has_a_panel_for_each_variant_with_a_band_and_the_ended_train
     band = next(artist for artist in mixing.collections if isinstance(artist, PolyCollection))
     line = mixing.lines[0].get_ydata()
     gap = gaps({name: [RunResult.parse(made_up(name, seed)) for seed in (1, 2, 3)] for name in CURVES})["alphas"]
-    assert line == pytest.approx([each.mean for each in gap])
+    assert line == pytest.approx([difference.mean for difference in gap])
     ends = band.get_paths()[0].vertices[:, 1]
-    assert (ends.min(), ends.max()) == pytest.approx((min(e.low for e in gap), max(e.high for e in gap)))
+    low, high = min(difference.low for difference in gap), max(difference.high for difference in gap)
+    assert (ends.min(), ends.max()) == pytest.approx((low, high))
 
 
 def test_any_variant_may_be_the_one_that_others_are_compared_with(recorded):

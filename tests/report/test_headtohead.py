@@ -126,12 +126,12 @@ def test_differences_have_simultaneous_intervals_and_a_test_of_equivalence(recor
 def test_measures_agree_with_those_of_a_run(finished):
     config = Runs("tiny").config(EXPERIMENT, "direct-8", 1)
     run = load_run(config)
-    seen = observed_heads(run)
-    whole = [averages(measured) for _, measured in compare_heads(seen)]
+    observed = observed_heads(run)
+    expected = [averages(measured) for _, measured in compare_heads(observed)]
     stored = RunResult.read(metrics_path("tiny", EXPERIMENT, "direct-8", 1))
     assert {*MEASURES} <= {*BY_HEAD, *BY_PAIR, "effective_rank"}
     for name in MEASURES:
-        assert measures_by_module(stored, name) == pytest.approx([each[name] for each in whole], abs=1e-5)
+        assert measures_by_module(stored, name) == pytest.approx([means[name] for means in expected], abs=1e-5)
 
 
 def test_a_measure_that_is_not_there_is_no_number():
@@ -154,9 +154,9 @@ def slow_front(costs, scores):
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=8))
 def test_the_front_is_what_nothing_beats(points):
     costs, scores = zip(*points, strict=True)
-    found = pareto_front(costs, scores)
-    assert found == slow_front(costs, scores)
-    assert any(found)
+    front = pareto_front(costs, scores)
+    assert front == slow_front(costs, scores)
+    assert any(front)
 
 
 def test_the_front_is_of_differences_within_seeds(profile):
@@ -192,12 +192,14 @@ def test_the_bootstrap_is_of_stored_counts_seed_by_seed(with_outputs):
 
 
 def test_runs_without_counts_have_no_p_and_counts_of_another_run_are_refused(with_outputs):
-    one, other = (metrics_path(with_outputs, TABLE, name, 2).with_name(OUTPUTS) for name in ("direct-8", "baseline"))
-    write_outputs(one, StoredOutputs(test=["Ein Hund."]))
+    path, other_path = (
+        metrics_path(with_outputs, TABLE, name, 2).with_name(OUTPUTS) for name in ("direct-8", "baseline")
+    )
+    write_outputs(path, StoredOutputs(test=["Ein Hund."]))
     data = tables.table_data(with_outputs, TABLE)
     assert cell(data.numbers, "direct-8", "p_seeds") == 1
     assert "without p: direct-8 (seed 2)." in data.markdown()
-    shutil.copy(other, one)
+    shutil.copy(other_path, path)
     with pytest.raises(DataError, match=r"seed2: BLEU \d+\.\d+ .* expected the 100.0000 of metrics.json"):
         tables.table_data(with_outputs, TABLE)
 
@@ -205,22 +207,22 @@ def test_runs_without_counts_have_no_p_and_counts_of_another_run_are_refused(wit
 def test_one_seed_has_no_interval_and_says_so(profile):
     for variant in ("baseline", "direct-8"):
         store.record(result(variant, 2, 20.0, speed=None), profile)
-    said = tables.table_data(profile, TABLE).markdown()
-    assert "One seed each, so there are no intervals" in said
-    assert "±" not in said
+    text = tables.table_data(profile, TABLE).markdown()
+    assert "One seed each, so there are no intervals" in text
+    assert "±" not in text
     legend = figures.draw("headtohead_forest", profile).legends[0].get_texts()
     assert legend[1].get_text() == "one seed, not judged"
     store.record(result("direct-8", 3, 21.0), profile)
-    said = tables.table_data(profile, TABLE).markdown()
-    assert "No row shares several seeds with the baseline" in said
+    text = tables.table_data(profile, TABLE).markdown()
+    assert "No row shares several seeds with the baseline" in text
 
 
 # ---- figures
 
 
 def put_losses(profile, losses):
-    for variant, of_seeds in losses.items():
-        for seed, loss in of_seeds.items():
+    for variant, by_seed in losses.items():
+        for seed, loss in by_seed.items():
             run = result(variant, seed, 50 - 10 * loss)
             run["curve"][-1]["validation_nll"] = loss
             store.record(run, profile)
@@ -277,9 +279,9 @@ def test_times_are_shown_where_nothing_else_was_busy(profile):
     run["cost"]["other_load"] = 1.0
     store.record(run, profile)
     assert tables.table_data(profile, TABLE).numbers["front_training_seconds"].isna().all()
-    said = tables.table_data(profile, TABLE).markdown()
-    assert "so no times are shown" in said
-    assert "Training (s)" not in said
+    text = tables.table_data(profile, TABLE).markdown()
+    assert "so no times are shown" in text
+    assert "Training (s)" not in text
 
 
 # ---- the time of a search

@@ -27,8 +27,8 @@ ASKED = [("gamma-03", "direct-8"), ("direct-8", "optimiser"), ("direct-8", "froz
 @pytest.fixture
 def recorded(project):
     write_profile(project, "p", EXPERIMENT, variants=[*OF_LOSS], seeds=(1, 2, 3))
-    for variant, of_seeds in OF_LOSS.items():
-        for seed, loss in of_seeds.items():
+    for variant, by_seed in OF_LOSS.items():
+        for seed, loss in by_seed.items():
             put(headed(variant, seed, experiment=EXPERIMENT, validation_nll=loss, bleu=30 - 10 * loss))
 
 
@@ -36,15 +36,16 @@ def test_differences_are_of_one_model_with_intervals_that_hold_together(recorded
     groups, task = by_variant("p", EXPERIMENT), task_of(EXPERIMENT)
     assert seed_by_seed(groups, "gamma-03", "baseline", "validation_nll") == pytest.approx([-0.5, -0.49, -0.51])
     assert seed_by_seed(groups, "frozen", "direct-8", "validation_nll") == pytest.approx([-0.57])
-    against = {(name, "baseline"): one for name, one in differences_of(groups, "validation_nll").items()}
+    differences = differences_of(groups, "validation_nll")
+    against = {(name, "baseline"): difference for name, difference in differences.items()}
     changes = single_changes(task, groups)
-    found = changes.estimate(scores_of(groups, "validation_nll"))
-    asked = {tuple(row.weights): difference for row, difference in zip(changes.rows, found, strict=True)}
-    assert asked.pop(("direct-8", "baseline")) == against["direct-8", "baseline"]  # one interval in all of a table
-    for pairs, found in ((AGAINST_BASELINE, against), (ASKED, asked)):
-        assert set(found) == set(pairs)
+    estimates = changes.estimate(scores_of(groups, "validation_nll"))
+    by_pair = {tuple(row.weights): difference for row, difference in zip(changes.rows, estimates, strict=True)}
+    assert by_pair.pop(("direct-8", "baseline")) == against["direct-8", "baseline"]  # one interval in all of a table
+    for pairs, estimated in ((AGAINST_BASELINE, against), (ASKED, by_pair)):
+        assert set(estimated) == set(pairs)
         for pair, (mean, half, _) in worked_out(OF_LOSS, *pairs).items():
-            assert (found[pair].mean, found[pair].half) == pytest.approx((mean, half), rel=2e-3)
+            assert (estimated[pair].mean, estimated[pair].half) == pytest.approx((mean, half), rel=2e-3)
 
 
 def test_changes_are_judged_by_their_simultaneous_intervals(recorded):
@@ -53,10 +54,12 @@ def test_changes_are_judged_by_their_simultaneous_intervals(recorded):
     expected = worked_out(OF_LOSS, *AGAINST_BASELINE)
     pairs = worked_out(OF_LOSS, *ASKED) | {("direct-8", "baseline"): expected["direct-8", "baseline"]}
     for (variant, against), (mean, half, _) in pairs.items():
-        (what,) = (one.what for one in task.contrasts if (one.variant, one.against) == (variant, against))
+        (label,) = (
+            contrast.what for contrast in task.contrasts if (contrast.variant, contrast.against) == (variant, against)
+        )
         one_seed = "frozen" in (variant, against)
         verdict = "better" if mean + half < 0 else "worse" if mean - half > 0 else "undecided"
-        assert list(changes.loc[what]) == [
+        assert list(changes.loc[label]) == [
             "1" if one_seed else "3",
             signed(mean, 3, half),
             signed(-10 * mean, 1, 10 * half),
@@ -64,19 +67,19 @@ def test_changes_are_judged_by_their_simultaneous_intervals(recorded):
         ]
     assert set(changes["Verdict"]) == {"better", "worse", "undecided", "one seed, not judged"}
     mean, half, _ = expected["gamma-03", "baseline"]
-    learnt = data.tables["training, and differences from the baseline"]
-    row = learnt.set_index("Method").loc["γ starts at 0.3"]
+    training = data.tables["training, and differences from the baseline"]
+    row = training.set_index("Method").loc["γ starts at 0.3"]
     assert row["Validation loss, difference"] == signed(mean, 3, half)
-    assert list(learnt.iloc[0])[2::2] == ["–"] * 3  # the Transformer itself
+    assert list(training.iloc[0])[2::2] == ["–"] * 3  # the Transformer itself
 
 
 def test_the_figure_has_a_line_for_each_pair_in_the_colour_of_its_verdict(recorded):
     loss = figures.draw("deacon_dissection", "p").axes[1]
-    means = [drawn[0].get_xdata()[0] for drawn in loss.containers]
+    means = [bar[0].get_xdata()[0] for bar in loss.containers]
     expected = worked_out(OF_LOSS, *AGAINST_BASELINE)
     assert means == pytest.approx([mean for mean, *_ in expected.values()])
     sides = [0 if abs(mean) < half else np.sign(mean) for mean, half, _ in expected.values()]
-    colours = [drawn[0].get_color() for drawn in loss.containers]
+    colours = [bar[0].get_color() for bar in loss.containers]
     assert colours == [{0: GREY, 1: ORANGE, -1: BLUE}[side] for side in sides]
     assert set(colours) == {GREY, ORANGE, BLUE}
     points = [line.get_xdata().tolist() for line in loss.lines if line.get_markersize() == 2.5]
@@ -101,12 +104,12 @@ def test_two_tables_of_the_same_baseline_have_one_model(project):
     mean, half, _ = worked_out(losses, *((name, "baseline") for name in losses if name != "baseline"))[
         "direct-8", "baseline"
     ]
-    one, other = (tables.table_data("p", name).tables for name in ("deacon/translation", EXPERIMENT))
-    differences = one["differences from the baseline"].set_index("Minus the baseline")
+    translation, dissection = (tables.table_data("p", name).tables for name in ("deacon/translation", EXPERIMENT))
+    differences = translation["differences from the baseline"].set_index("Minus the baseline")
     assert differences.loc["Direct-8", "Training loss"] == signed(mean, 4, half)
-    learnt = other["training, and differences from the baseline"]
-    assert learnt.loc["direct-8", "Training loss, difference"] == signed(mean, 3, half)
-    scores = other["score, and its difference from the baseline"]
+    training = dissection["training, and differences from the baseline"]
+    assert training.loc["direct-8", "Training loss, difference"] == signed(mean, 3, half)
+    scores = dissection["score, and its difference from the baseline"]
     assert scores.loc["direct-8", "Against the baseline"] == signed(mean, 2, half)
 
 

@@ -13,8 +13,7 @@ EXPERIMENT = "headtohead/translation"
 
 
 def run(variant, seed, bleu):
-    made = headed(variant, seed, experiment=EXPERIMENT, bleu=bleu)
-    return made | {"heads": measures(int(bleu))}
+    return headed(variant, seed, experiment=EXPERIMENT, bleu=bleu) | {"heads": measures(int(bleu))}
 
 
 def table(x, y, seeds=2):
@@ -23,7 +22,7 @@ def table(x, y, seeds=2):
 
 def literal_spearman(x, y):
     """Without ties: 1 − 6 Σ d² / (n(n² − 1))."""
-    ranks = [[sum(other < one for other in values) for one in values] for values in (x, y)]
+    ranks = [[sum(other < value for other in values) for value in values] for values in (x, y)]
     n = len(x)
     return 1 - 6 * sum((a - b) ** 2 for a, b in zip(*ranks, strict=True)) / (n * (n * n - 1))
 
@@ -44,9 +43,9 @@ def test_an_arch_has_its_optimum_and_a_line_has_none():
 def test_the_correlation_is_the_literal_one_and_the_interval_is_of_variants():
     rng = np.random.default_rng(3)
     x, noise = rng.normal(size=40), rng.normal(size=40)
-    apart = relation(table(x, x + noise, seeds=1), "cka")
-    assert apart.rho == pytest.approx(literal_spearman(x, x + noise))
-    assert apart.low < apart.rho < apart.high
+    noisy = relation(table(x, x + noise, seeds=1), "cka")
+    assert noisy.rho == pytest.approx(literal_spearman(x, x + noise))
+    assert noisy.low < noisy.rho < noisy.high
     copies = table(np.repeat(x[:10], 4), np.repeat((x + noise)[:10], 4), seeds=4)
     once = relation(table(x[:10], (x + noise)[:10], seeds=1), "cka")
     assert relation(copies, "cka")[:3] == pytest.approx(once[:3])  # four equal seeds say no more than one
@@ -55,20 +54,20 @@ def test_the_correlation_is_the_literal_one_and_the_interval_is_of_variants():
 def test_within_losses_a_difference_between_losses_counts_for_nothing():
     """Each loss lowers BLEU as its strength makes heads more alike; the losses together say the opposite."""
     strengths = [1.0, 10.0, 100.0]
-    alike, made = {"disagreement": 0.2, "dpp": 0.6}, []
-    for method, cka in alike.items():
+    likeness, rows = {"disagreement": 0.2, "dpp": 0.6}, []
+    for method, cka in likeness.items():
         for i, strength in enumerate(strengths):
             row = {"variant": f"{method}-{strength}", "method": method, "strength": strength}
-            made.append(
+            rows.append(
                 row | dict.fromkeys(("cka", "cosine", "effective_rank"), cka + 0.1 * i) | {"bleu": 30 * cka - i}
             )
     other = {"variant": "direct-8", "method": "deacon", "strength": 0.0, "cka": 0.9, "bleu": 0.0}
-    table = pd.DataFrame([*made, other, other | {"variant": "direct-3"}])
-    found = within_losses(table)
-    assert set(found["method"]) == set(alike)
-    assert found["cka"].tolist() == pytest.approx([-0.1, 0, 0.1] * 2)
-    assert relation(pd.DataFrame(made), "cka").rho > 0.5
-    assert relations(found)["cka"].rho < -0.9
+    table = pd.DataFrame([*rows, other, other | {"variant": "direct-3"}])
+    within = within_losses(table)
+    assert set(within["method"]) == set(likeness)
+    assert within["cka"].tolist() == pytest.approx([-0.1, 0, 0.1] * 2)
+    assert relation(pd.DataFrame(rows), "cka").rho > 0.5
+    assert relations(within)["cka"].rho < -0.9
 
 
 def test_the_table_comes_from_five_variants_on(project):

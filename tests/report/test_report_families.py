@@ -31,8 +31,8 @@ def store(seeds=(4, 5, 6), but=()):
                 gain = GAINS[method][level] if method in GAINS else 0.0
                 if (method + end, seed) not in but:
                     losses.setdefault(method + end, {})[seed] = 1.4 - 0.03 * level + 0.01 * seed + gain + noise
-    for variant, of in losses.items():
-        for seed, loss in of.items():
+    for variant, by_seed in losses.items():
+        for seed, loss in by_seed.items():
             run = metrics(variant, seed, experiment=EXPERIMENT, bleu=80 - 30 * loss, validation_nll_best=loss)
             run["config"]["model"] = run["config"]["model"] | {
                 "dropout": task_of(EXPERIMENT).variants[variant].model["dropout"]
@@ -60,17 +60,18 @@ def estimates(experiment, score):
 
 def test_each_family_has_its_own_simultaneous_intervals():
     losses = store()
-    found = estimates(EXPERIMENT, "validation_nll_best")
+    families = estimates(EXPERIMENT, "validation_nll_best")
     pairs = [(method + end, "baseline" + end) for method in GAINS for end in ENDS]
-    gains = list(found["levels"].values())
-    for one, (mean, half, _) in zip(gains, worked_out(losses, *pairs).values(), strict=True):
-        assert (one.mean, one.half) == pytest.approx((mean, half), rel=2e-2)
-    for one, low, high in zip(found["ends"].values(), gains[::3], gains[2::3], strict=True):
-        assert one.mean == pytest.approx(low.mean - high.mean)
-        assert one.error == pytest.approx(2**0.5 * low.error)  # of four means instead of two
+    gains = list(families["levels"].values())
+    for gain, (mean, half, _) in zip(gains, worked_out(losses, *pairs).values(), strict=True):
+        assert (gain.mean, gain.half) == pytest.approx((mean, half), rel=2e-2)
+    for change, low, high in zip(families["ends"].values(), gains[::3], gains[2::3], strict=True):
+        assert change.mean == pytest.approx(low.mean - high.mean)
+        assert change.error == pytest.approx(2**0.5 * low.error)  # of four means instead of two
     between = [(f"direct-8{end}", f"batch-norm{end}") for end in ENDS]
-    for one, (mean, half, _) in zip(found["methods"].values(), worked_out(losses, *between).values(), strict=True):
-        assert (one.mean, one.half) == pytest.approx((mean, half), rel=2e-2)
+    expected = worked_out(losses, *between).values()
+    for difference, (mean, half, _) in zip(families["methods"].values(), expected, strict=True):
+        assert (difference.mean, difference.half) == pytest.approx((mean, half), rel=2e-2)
 
 
 def test_a_row_whose_score_varies_far_more_is_named():
@@ -130,12 +131,15 @@ def store_shares(project, gains, seeds=(4, 5, 6), methods=("direct-8",), but=(),
 
 def slopes_of(losses, method):
     """By seed that has all shares, by numpy's least squares."""
-    of = [losses[method + end] for end in SHARES_AT.values()]
-    seeds = set(of[0]) & set(of[1]) & set(of[2])
-    return {seed: np.polyfit(np.log10(list(SHARES_AT)), [one[seed] for one in of], 1)[0] for seed in sorted(seeds)}
+    by_share = [losses[method + end] for end in SHARES_AT.values()]
+    seeds = set.intersection(*map(set, by_share))
+    return {
+        seed: np.polyfit(np.log10(list(SHARES_AT)), [by_seed[seed] for by_seed in by_share], 1)[0]
+        for seed in sorted(seeds)
+    }
 
 
-def slopes_found(score):
+def estimated_slopes(score):
     return {method: slope for (method,), slope in estimates(SHARES, score)["slope"].items()}
 
 
@@ -143,39 +147,40 @@ def test_slopes_are_of_each_model_and_seed_and_a_seed_without_a_share_is_no_seed
     methods, seeds = ("direct-8", "batch-norm"), (4, 5, 6, 7, 8)
     noise = lambda number, place, seed: 0.002 * ((3 * seed + 5 * number + 7 * place) % 11)  # noqa: E731
     losses = store_shares(project, (-0.05, -0.02, 0.0), seeds, methods, but=[("batch-norm-30", 7)], noise=noise)
-    found = slopes_found(score="validation_nll_best")
+    estimated = estimated_slopes(score="validation_nll_best")
     slopes = {method: slopes_of(losses, method) for method in ("baseline", *methods)}
-    assert [len(of) for of in slopes.values()] == [5, 5, 4]
+    assert [len(by_seed) for by_seed in slopes.values()] == [5, 5, 4]
     pairs = [(method, "baseline") for method in methods]
-    for one, (mean, half, error) in zip(found.values(), worked_out(slopes, *pairs).values(), strict=True):
-        assert (one.mean, one.error) == pytest.approx((mean, error))
-        assert one.half == pytest.approx(half, rel=2e-2)
-    assert [(one.count, one.freedom) for one in found.values()] == [(5, 7), (4, 7)]
+    for slope, (mean, half, error) in zip(estimated.values(), worked_out(slopes, *pairs).values(), strict=True):
+        assert (slope.mean, slope.error) == pytest.approx((mean, error))
+        assert slope.half == pytest.approx(half, rel=2e-2)
+    assert [(slope.count, slope.freedom) for slope in estimated.values()] == [(5, 7), (4, 7)]
 
 
 def test_noise_that_leaves_the_slopes_of_the_seeds_as_they_are_changes_no_interval_of_slopes(project):
     """Such noise is at right angles to the weights: pooled residuals of scores would have all of it."""
-    seeds, wanted = (4, 5, 6, 7, 8), np.array([[1.0] * 3, slope_weights(list(SHARES_AT))])
-    bent = np.linalg.svd(wanted)[2][2]
-    seen = []
+    seeds, weights = (4, 5, 6, 7, 8), np.array([[1.0] * 3, slope_weights(list(SHARES_AT))])
+    orthogonal = np.linalg.svd(weights)[2][2]
+    families = []
     for size in (0.0, 0.2):
         jitter = lambda number, place, seed, size=size: (  # noqa: E731
-            0.001 * ((7 * seed + 3 * number + 2 * place) % 5) + size * bent[place] * ((3 * seed + 2 * number) % 5 - 2)
+            0.001 * ((7 * seed + 3 * number + 2 * place) % 5)
+            + size * orthogonal[place] * ((3 * seed + 2 * number) % 5 - 2)
         )
         store_shares(project, (-0.05, -0.02, 0.0), seeds, noise=jitter)
-        seen.append(estimates(SHARES, "validation_nll_best"))
-    quiet, loud = (of["slope"]["DEACON, direct, m = 8",] for of in seen)
+        families.append(estimates(SHARES, "validation_nll_best"))
+    quiet, loud = (by_name["slope"]["DEACON, direct, m = 8",] for by_name in families)
     assert (loud.mean, loud.half, loud.freedom) == pytest.approx((quiet.mean, quiet.half, quiet.freedom))
-    at_least = [of["levels"]["DEACON, direct, m = 8", "10 %"] for of in seen]
-    assert at_least[1].half > 5 * at_least[0].half
+    smallest = [by_name["levels"]["DEACON, direct, m = 8", "10 %"] for by_name in families]
+    assert smallest[1].half > 5 * smallest[0].half
 
 
 def test_a_model_whose_slopes_vary_far_more_is_named(project):
     methods, seeds = ("direct-8", "batch-norm", "rfb-80", "layer-dropout", "alphas"), (4, 5, 6, 7, 8)
     noise = lambda number, place, seed: (200 if number == 5 else 1) * 0.001 * ((3 * seed + 5 * number + place) % 7)  # noqa: E731
     store_shares(project, (-0.05, -0.02, 0.0), seeds, methods, noise=noise)
-    found = slopes_found(score="validation_nll_best")
-    assert {name: one.freedom for name, one in found.items() if one.freedom != 16} == {"MHM (mixing)": 4}
+    slopes = estimated_slopes(score="validation_nll_best")
+    assert {name: slope.freedom for name, slope in slopes.items() if slope.freedom != 16} == {"MHM (mixing)": 4}
     notes = " ".join(tables.table_data("p", SHARES).remarks)
     assert "slope of MHM (mixing) (Lowest validation loss)" in notes
 
@@ -183,7 +188,7 @@ def test_a_model_whose_slopes_vary_far_more_is_named(project):
 def test_shares_of_which_none_is_whole_have_no_slope(project):
     but = [(method + end, seed) for method in ("baseline", "direct-8") for end in ("-10", "-30") for seed in (4, 5, 6)]
     store_shares(project, (-0.05, -0.02, 0.0), but=but)
-    assert [one.count for one in slopes_found(score="bleu").values()] == [0]
+    assert [slope.count for slope in estimated_slopes(score="bleu").values()] == [0]
     assert [*tables.table_data("p", SHARES).tables.values()][2]["BLEU"].tolist() == ["–"]
 
 
@@ -197,7 +202,9 @@ def test_gains_by_share_are_judged_at_each_share_and_have_a_slope(project, gains
     _, by_share, slopes = data.tables.values()
     assert by_share["Verdict"].tolist() == verdicts
     assert by_share["Share of the training pairs"].tolist() == ["10 %", "30 %", "100 %"]
-    means = np.array([sum(of.values()) / len(of) for of in losses.values()])  # by share: the Transformer, Direct-8
+    means = np.array(
+        [sum(by_seed.values()) / len(by_seed) for by_seed in losses.values()]
+    )  # by share: the Transformer, Direct-8
     slope = np.polyfit(np.log10(list(SHARES_AT)), means[1::2] - means[::2], 1)[0]
     shown = slopes["Lowest validation loss"][0].partition(" ")[0].replace("−", "-")
     assert float(shown) == pytest.approx(slope, abs=5.1e-4)

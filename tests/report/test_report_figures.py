@@ -73,7 +73,11 @@ def headed_too(recorded, project):
 
 @pytest.mark.parametrize(
     "name",
-    [name for name, it in figures.known_figures().items() if not it.reads and not name.endswith("heads_by_epoch")],
+    [
+        name
+        for name, entry in figures.known_figures().items()
+        if not entry.reads and not name.endswith("heads_by_epoch")
+    ],
 )
 def test_every_figure_is_readable_and_names_its_data(headed_too, name):
     figure = figures.draw(name, "p")
@@ -140,17 +144,17 @@ def test_heads_by_epoch_are_drawn_where_they_are_measured(project):
 
 def test_every_method_has_a_look_that_no_other_has_and_that_is_no_verdicts():
     assert set(METHODS) <= set(OF_METHODS)
-    own = {name: look for name, look in OF_METHODS.items() if " " not in name}
-    assert len(set(own.values())) == len(own)
+    by_method = {name: look for name, look in OF_METHODS.items() if " " not in name}
+    assert len(set(by_method.values())) == len(by_method)
     assert not {BLUE, ORANGE} & {colour.lower() for colour, _ in OF_METHODS.values()}
 
 
 def test_a_variant_has_the_look_of_its_method_in_every_experiment(headed_too):
-    found = [looks_of(name, by_variant("p", name)) for name in ("headtohead/translation", "deacon/dissection")]
-    assert found[0]["direct-8"] == found[1]["direct-8"]
-    assert found[0]["baseline"] == found[1]["baseline"]
-    assert found[1]["direct-8"] != found[1]["gamma-03"]
-    assert found[1]["direct-8"]["marker"] == found[1]["gamma-03"]["marker"]
+    first, second = (looks_of(name, by_variant("p", name)) for name in ("headtohead/translation", "deacon/dissection"))
+    assert first["direct-8"] == second["direct-8"]
+    assert first["baseline"] == second["baseline"]
+    assert second["direct-8"] != second["gamma-03"]
+    assert second["direct-8"]["marker"] == second["gamma-03"]["marker"]
     assert looks({"mine": {"name": "not-known"}})["mine"]["marker"] == "o"
 
 
@@ -211,10 +215,10 @@ def test_curves_are_the_baselines_and_differences_from_it_seed_by_seed():
 def test_a_rows_colour_is_that_of_its_simultaneous_interval_after_the_last_epoch(project):
     """The loss of direct-3 is higher in every seed, but too little; one seed is not judged, and its area is empty."""
     write_profile(project, "p", seeds=(1, 2, 3))
-    more = {"baseline": (0, 0, 0), "direct-8": (1, 1.1, 0.9), "direct-3": (0.02, 0.1, 0.15), "own": (-2,)}
+    increases = {"baseline": (0, 0, 0), "direct-8": (1, 1.1, 0.9), "direct-3": (0.02, 0.1, 0.15), "own": (-2,)}
     scores = {}
-    for variant, of_seeds in more.items():
-        for seed, value in enumerate(of_seeds, start=1):
+    for variant, values in increases.items():
+        for seed, value in enumerate(values, start=1):
             run = metrics(variant, seed)
             run["curve"][-1]["training_loss"] += value
             run["curve"][-1]["validation_accuracy"] += 10 * value
@@ -224,8 +228,8 @@ def test_a_rows_colour_is_that_of_its_simultaneous_interval_after_the_last_epoch
     assert names(figure, 3)[1:] == ["Direct-8", "Direct-3", "own"]
     colours = [[row[column].lines[-1].get_color() for row in grid(figure, 3)[1:]] for column in (0, 2)]
     assert colours == [[ORANGE, GREY, GREY], [BLUE, GREY, GREY]]
-    found = worked_out(scores, *((variant, "baseline") for variant in [*scores][1:]))
-    assert [abs(mean) > half for mean, half, _ in found.values()] == [True, False, True]
+    expected = worked_out(scores, *((variant, "baseline") for variant in [*scores][1:]))
+    assert [abs(mean) > half for mean, half, _ in expected.values()] == [True, False, True]
     assert [len(ax.collections) for ax in grid(figure, 3)[1:, 0]] == [1, 1, 0]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["better", "worse", "undecided", NOT_JUDGED]
@@ -234,9 +238,9 @@ def test_a_rows_colour_is_that_of_its_simultaneous_interval_after_the_last_epoch
 def test_a_language_models_perplexity_is_the_mean_of_perplexities_on_a_logarithmic_axis():
     for seed, nll in ((1, 3.0), (2, 5.0)):
         runs = [metrics(variant, seed, task="lm", unigram_nll=6.0) for variant in ("baseline", "direct-8")]
-        for more, run in enumerate(runs):
+        for number, run in enumerate(runs):
             for point in run["curve"]:
-                point["validation_nll"] = nll + 0.1 * more
+                point["validation_nll"] = nll + 0.1 * number
         put(*runs)
     figure = figures.draw("deacon_lm_curves", "p")
     (_, perplexity), (_, difference) = grid(figure, 2)

@@ -48,9 +48,9 @@ def test_variants_may_have_layers_of_their_own(layers):
     put(*(headed(variant, 1) for variant in ("baseline", "cosine", "soft")))
     put(headed("alphas", 1, layers=layers, heads=4), headed("manual", 1, layers=layers, heads=4, swaps=swapped))
     put(*(headed(variant, 1, experiment=DPP, layers=n) for variant, n in (("baseline", 2), ("dpp-o", layers))))
-    more = {"decoder.0": {"place": "decoder 1", "cosines": [[1.0, 0.0], [0.0, 1.0]], "mean_absolute_cosine": 0.0}}
+    layer = {"decoder.0": {"place": "decoder 1", "cosines": [[1.0, 0.0], [0.0, 1.0]], "mean_absolute_cosine": 0.0}}
     deep = metrics("nonlinear-8", 1)
-    deep["heads"]["pca_weights"] |= more
+    deep["heads"]["pca_weights"] |= layer
     put(metrics("baseline", 1), *((metrics("direct-8", 1), deep) if layers > 1 else (deep, metrics("average-8", 1))))
     for name in ("deacon_figure6", "dpp_heads", "mhr_figure6", "mhr_figure7"):
         figures.draw(name, "p")
@@ -59,22 +59,22 @@ def test_variants_may_have_layers_of_their_own(layers):
     manual, soft = figures.draw("mhr_swaps", "p").axes[:4:3]
     assert [tick for tick in soft.get_xticks() if 1.4 < tick < 2.6] == [2]  # of two epochs
     assert [len(ax.patches) for ax in (manual, soft)] == [layers, 2]
-    both = heads.changes(groups.by_variant("p", MHR), "baseline", "cosine")["alphas"]
-    assert {layer for _, layer in both} == set(range(1, min(layers, 2) + 1))
+    common = heads.changes(groups.by_variant("p", MHR), "baseline", "cosine")["alphas"]
+    assert {layer for _, layer in common} == set(range(1, min(layers, 2) + 1))
 
 
 def test_results_without_measures_are_named():
     put(headed("baseline", 1), headed("alphas", 1) | {"heads": {}}, headed("manual", 2) | {"heads": {"measures": {}}})
     put(*(metrics(variant, 1) | {"paper": "dpp"} for variant in ("baseline", "dpp-o")))
-    lacking = {
+    incomplete = {
         "mhr_figure5": "alphas (seed 1), manual (seed 2)",
         "mhr_swaps": "manual (seed 2)",
         "dpp_heads": "baseline (seed 1), dpp-o (seed 1)",
     }
-    for name, runs in lacking.items():
-        with pytest.raises(DataError) as found:
+    for name, runs in incomplete.items():
+        with pytest.raises(DataError) as error:
             figures.draw(name, "p")
-        assert f"results of {runs} have no heads.measures; remove their metrics.json" in str(found.value)
+        assert f"results of {runs} have no heads.measures; remove their metrics.json" in str(error.value)
 
 
 # ---- PCA weights and Alphas
@@ -105,10 +105,10 @@ def test_alphas_are_drawn_as_their_difference_from_the_identity():
     put(*runs, headed("alphas-plain", 1))
     figure = figures.draw("mhr_figure4", "p")
     alphas = runs[0]["heads"]["alphas"]
-    drawn = [np.array(ax.images[0].get_array()) for ax in figure.axes[:9]]
-    for array, module in zip(drawn, alphas.values(), strict=True):
+    arrays = [np.array(ax.images[0].get_array()) for ax in figure.axes[:9]]
+    for array, module in zip(arrays, alphas.values(), strict=True):
         assert np.allclose(array, np.array(module["alphas"]) - np.eye(4))
-    assert {ax.images[0].get_clim() for ax in figure.axes[:9]} == {(-np.abs(drawn).max(), np.abs(drawn).max())}
+    assert {ax.images[0].get_clim() for ax in figure.axes[:9]} == {(-np.abs(arrays).max(), np.abs(arrays).max())}
     norm = np.linalg.norm(alphas["encoder 1"]["alphas"], "nuc")
     share = heads.skew_share(np.array(alphas["encoder 1"]["alphas"]))
     assert figure.axes[0].get_title() == f"layer 1: ‖A‖∗ = {norm:.2f}\nskew share {share:.2f}"
@@ -190,7 +190,7 @@ def test_measures_are_means_over_pairs_and_modules_with_intervals_over_seeds():
     put(*runs[0], *runs[1])
     cosine = figures.draw("dpp_heads", "p").axes[0]
     matrices = np.array(  # (variants, seeds, modules, heads, heads)
-        [[[module["cosine"] for module in run["heads"]["measures"].values()] for run in of] for of in runs]
+        [[[module["cosine"] for module in run["heads"]["measures"].values()] for run in seeds] for seeds in runs]
     )
     expected = matrices[..., ~np.eye(3, dtype=bool)].mean(axis=3)  # (variants, seeds, modules)
     assert [bar.lines[0].get_xdata()[0] for bar in cosine.containers] == pytest.approx(expected.mean(axis=(1, 2)))
@@ -204,10 +204,10 @@ def test_measures_are_means_over_pairs_and_modules_with_intervals_over_seeds():
 
 def test_runs_come_by_variant_in_the_order_asked_for():
     put(*(headed(*run) for run in (("own", 1), ("alphas", 2), ("alphas", 1), ("baseline", 1))))
-    every = FigureEntry("F", draw=None, experiment=MHR)
-    assert list(groups.runs_of_figure("p", every)) == ["baseline", "alphas", "own"]
-    found = groups.runs_of_figure("p", replace(every, variants=("alphas", "manual", "baseline")))
-    assert [(variant, [run.seed for run in runs]) for variant, runs in found.items()] == [
+    entry = FigureEntry("F", draw=None, experiment=MHR)
+    assert list(groups.runs_of_figure("p", entry)) == ["baseline", "alphas", "own"]
+    shown = groups.runs_of_figure("p", replace(entry, variants=("alphas", "manual", "baseline")))
+    assert [(variant, [run.seed for run in runs]) for variant, runs in shown.items()] == [
         ("alphas", [1, 2]),
         ("baseline", [1]),
     ]
@@ -219,8 +219,8 @@ def test_runs_come_by_variant_in_the_order_asked_for():
 def test_swaps_are_read_with_the_epoch_before_which_they_were_made():
     pairs = [swap("cross", (1, 2), (5, 2)), swap("encoder", (1, 1), (2, 3))]
     run = RunResult.parse(headed("soft", 1, epochs=4, swaps={1: (pairs, False), 3: (pairs[::-1], True)}))
-    found = [(event.epoch, event.kind, event.one, event.other, event.back) for event in head_history.swaps_of(run)]
-    assert found == [
+    swaps = [(event.epoch, event.kind, event.one, event.other, event.back) for event in head_history.swaps_of(run)]
+    assert swaps == [
         (2, "cross", (1, 2), (5, 2), False),
         (2, "encoder", (1, 1), (2, 3), False),
         (4, "encoder", (1, 1), (2, 3), True),
@@ -244,10 +244,10 @@ def test_the_timeline_has_a_row_for_every_variant_that_moves_heads():
     figure = figures.draw("mhr_swaps", "p")
     assert [ax.get_ylabel().split()[0] for ax in figure.axes[::3]] == ["Manual", "Dynamic,"]
     assert [len(ax.lines) for ax in figure.axes] == [0, 0, 0, 0, 0, 2]
-    there, back = figure.axes[5].lines
-    assert (list(there.get_xdata()), list(back.get_xdata())) == ([2, 2], [4, 4])
-    assert list(there.get_ydata()) == list(back.get_ydata()) == [2, 5 + 3]  # three heads a layer and a gap
-    assert (to_hex(there.get_color()), to_hex(back.get_color())) == (BLUE, ORANGE)
+    swaps, returns = figure.axes[5].lines
+    assert (list(swaps.get_xdata()), list(returns.get_xdata())) == ([2, 2], [4, 4])
+    assert list(swaps.get_ydata()) == list(returns.get_ydata()) == [2, 5 + 3]  # three heads a layer and a gap
+    assert (to_hex(swaps.get_color()), to_hex(returns.get_color())) == (BLUE, ORANGE)
 
 
 # ---- routers

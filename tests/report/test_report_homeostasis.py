@@ -70,10 +70,10 @@ def test_what_is_not_stored_is_left_out_and_named():
 
 def test_activity_is_of_all_units_of_all_modules_and_seeds():
     runs = [homeostatic("rfb-50", seed) for seed in (1, 2)]
-    found = homeostasis.activity_of([RunResult.parse(run) for run in runs], blocks=False)
-    assert (found.mechanism, found.s) == ("rfb-kwta", 0.5)
+    activity = homeostasis.activity_of([RunResult.parse(run) for run in runs], blocks=False)
+    assert (activity.mechanism, activity.s) == ("rfb-kwta", 0.5)
     expected = [run["heads"]["activations"][f"encoder {layer}"]["shares"] for run in runs for layer in (1, 2)]
-    assert found.shares.tolist() == np.array(expected).ravel().tolist()
+    assert activity.shares.tolist() == np.array(expected).ravel().tolist()
     assert homeostasis.activity_of([RunResult.parse(run) for run in runs], blocks=True) is None
     assert homeostasis.activity_of([RunResult.parse(homeostatic("baseline", 1))], blocks=False) is None
 

@@ -26,8 +26,8 @@ def store(project, noise=0.001, but=(), seeds=SEEDS):
             if (variant, seed) not in but:
                 jitter = noise * ((7 * seed + 3 * place**2) % 5 - 2)
                 losses.setdefault(variant, {})[seed] = 1.6 + 0.01 * (seed - 200) + gain + jitter
-    for variant, of in losses.items():
-        for seed, loss in of.items():
+    for variant, by_seed in losses.items():
+        for seed, loss in by_seed.items():
             values = {name: 70 - 20 * loss for name in task_of(EXPERIMENT).columns if name.startswith(("bleu", "chrf"))}
             put(metrics(variant, seed, experiment=EXPERIMENT, validation_nll_best=loss, **values))
     return losses
@@ -58,7 +58,7 @@ def test_the_validation_loss_decides_by_the_rules(project):
 
 
 @pytest.mark.parametrize(
-    ("mean", "half", "count", "decided"),
+    ("mean", "half", "count", "decision"),
     [
         (0.02, 0.01, 3, "better"),
         (-0.02, 0.01, 3, "worse"),
@@ -68,22 +68,22 @@ def test_the_validation_loss_decides_by_the_rules(project):
         (0.02, math.nan, 3, "one seed, not judged"),
     ],
 )
-def test_a_verdict_needs_an_interval_without_0_or_equivalence(mean, half, count, decided):
+def test_a_verdict_needs_an_interval_without_0_or_equivalence(mean, half, count, decision):
     difference = Difference(mean, half, count, error=half / 3, freedom=10)
-    assert verdict(difference, margin=0.01) == decided
+    assert verdict(difference, margin=0.01) == decision
     swapped = {"better": "worse", "worse": "better"}
-    assert verdict(difference, higher=False, margin=0.01) == swapped.get(decided, decided)
-    assert verdict(difference) == decided.replace("as good", "undecided")
+    assert verdict(difference, higher=False, margin=0.01) == swapped.get(decision, decision)
+    assert verdict(difference) == decision.replace("as good", "undecided")
 
 
 @pytest.mark.parametrize(("but", "seeds"), [([("alphas", 203)], SEEDS), ([], SEEDS[:3])])
 def test_nothing_is_judged_before_all_trainings_are_there(project, but, seeds):
     store(project, but=but, seeds=seeds)
-    data, said = table_data("p", EXPERIMENT), f"Not judged yet: {6 * len(seeds) - len(but)} of 24 runs are stored."
-    assert data.remarks[0] == said
+    data, note = table_data("p", EXPERIMENT), f"Not judged yet: {6 * len(seeds) - len(but)} of 24 runs are stored."
+    assert data.remarks[0] == note
     assert not any("Verdict" in table for table in data.tables.values())
     forest = figures.draw("headtohead_tuned_forest", "p")
-    assert said in forest.get_suptitle()
+    assert note in forest.get_suptitle()
     assert forest.legends[0].get_texts()[1].get_text() == "not judged yet"
 
 
@@ -120,26 +120,26 @@ def test_a_run_with_averaged_parameters_is_judged_by_the_mean_bleu_of_its_test_s
             "dis-o": ((38.0, 32.0, 27.0), (38.5, 32.3, 27.5), (38.1, 32.4, 27.0))}  # fmt: skip
     tests = ["test_2017_flickr", "test_2017_mscoco"]
     for averaged in (False, True):
-        for variant, of_seeds in bleu.items():
-            for seed, values in zip((401, 402, 403), of_seeds, strict=True):
+        for variant, by_seed in bleu.items():
+            for seed, values in zip((401, 402, 403), by_seed, strict=True):
                 scores = dict(zip(["bleu", *(f"bleu_{test}" for test in tests)], values, strict=True))
                 scores |= {f"chrf_{test}": 60.0 for test in tests}
                 scores |= {"validation_nll_average": 1.6, "bleu_average": 39.0} if averaged else {}
                 run = metrics(variant, seed, experiment=EXPERIMENT, validation_nll_best=1.6 + seed / 1e4, **scores)
                 run["config"]["data"]["more_tests"] = tests
-                alike = 0.1 if variant == "dis-o" else 0.3
-                run["heads"] = {"measures": {"encoder 1": {"cka": [[1.0, alike], [alike, 1.0]], "effective_rank": 7.0}}}
+                cka = 0.1 if variant == "dis-o" else 0.3
+                run["heads"] = {"measures": {"encoder 1": {"cka": [[1.0, cka], [cka, 1.0]], "effective_rank": 7.0}}}
                 put(run)
         data = table_data("p", EXPERIMENT)
         assert ("bleu_mean" in data.numbers) == ("BLEU, averaged" in data.tables["every model"]) == averaged
         assert data.tables["minus the Transformer"]["By BLEU"].item() == ("better" if averaged else "as good")
-    means = {variant: [sum(of_seed) / 3 for of_seed in of_seeds] for variant, of_seeds in bleu.items()}
+    means = {variant: [sum(values) / 3 for values in by_seed] for variant, by_seed in bleu.items()}
     numbers = data.numbers.set_index("variant")
-    for variant, of_seeds in means.items():
-        assert numbers.loc[variant, "bleu_mean"] == pytest.approx(sum(of_seeds) / 3)
+    for variant, by_seed in means.items():
+        assert numbers.loc[variant, "bleu_mean"] == pytest.approx(sum(by_seed) / 3)
     assert numbers["cka"].to_dict() == pytest.approx({"baseline": 0.3, "dis-o": 0.1})
     assert numbers.loc["dis-o", "cka_difference"] == pytest.approx(-0.2)
-    scores = {variant: dict(enumerate(of_seeds)) for variant, of_seeds in means.items()}
+    scores = {variant: dict(enumerate(by_seed)) for variant, by_seed in means.items()}
     ((mean, half, _),) = worked_out(scores, ("dis-o", "baseline")).values()
     row = numbers.loc["dis-o"]
     assert (row["bleu_mean_difference"], row["bleu_mean_difference_high"] - mean) == pytest.approx(

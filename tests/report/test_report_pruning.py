@@ -95,12 +95,12 @@ def by_loss(variant, seed, *rises):
 
 
 def test_heads_that_can_be_masked_end_where_the_loss_first_rises_too_far(profile):
-    for seed, more in ((1, 0), (2, 1)):
-        record_importance(by_loss("baseline", seed, 0.01, 0.04, *[0.049] * more, 0.06, 0.02, 1.0), profile)
-        record_importance(by_loss("own", seed, *[-0.01] * (7 + more), float(10**6)), profile)
-    found = stored_importance(profile, EXPERIMENT)
-    assert [run.can_be_masked(0.05) for runs in found.values() for run in runs] == [2, 3, 7, 8]
-    assert found["own"][0].can_be_masked(-1.0) == 0
+    for seed, extra in ((1, 0), (2, 1)):
+        record_importance(by_loss("baseline", seed, 0.01, 0.04, *[0.049] * extra, 0.06, 0.02, 1.0), profile)
+        record_importance(by_loss("own", seed, *[-0.01] * (7 + extra), float(10**6)), profile)
+    stored = stored_importance(profile, EXPERIMENT)
+    assert [run.can_be_masked(0.05) for runs in stored.values() for run in runs] == [2, 3, 7, 8]
+    assert stored["own"][0].can_be_masked(-1.0) == 0
     data = table_data(profile, f"{EXPERIMENT}_pruning")
     numbers = data.numbers.set_index("variant")
     assert numbers["heads_to_mask"].to_dict() == {"baseline": 2.5, "own": 7.5}
@@ -109,8 +109,8 @@ def test_heads_that_can_be_masked_end_where_the_loss_first_rises_too_far(profile
 
 
 def test_without_stored_importance_it_says_what_makes_it(profile):
-    said = "deacon_qa_pruning: profile p has no stored importance of heads of deacon/qa; `headdiv importance deacon/qa "
-    with pytest.raises(DataError, match=said):
+    text = "deacon_qa_pruning: profile p has no stored importance of heads of deacon/qa; `headdiv importance deacon/qa "
+    with pytest.raises(DataError, match=text):
         figures.draw("deacon_qa_pruning", profile)
 
 
@@ -146,8 +146,8 @@ def test_the_command_records_a_trained_run_in_the_profiles_steps(finished):
     result = CliRunner().invoke(cli, ["importance", EXPERIMENT, "direct-8", "--profile", "tiny"])
     path = importance_path("tiny", EXPERIMENT, "direct-8", 1)
     assert result.output.splitlines()[-1] == str(path)
-    found, stored = read_json(path), read_json(path.with_name("metrics.json"))
-    assert len(found["heads"]) == 24
-    assert [point["kept"] for point in found["curve"]] == [24, 12, 0]
-    assert found["hash"] == stored["hash"]
-    assert found["loss"]["value"] == pytest.approx(stored["scores"]["validation_nll"]["value"])
+    record, run = read_json(path), read_json(path.with_name("metrics.json"))
+    assert len(record["heads"]) == 24
+    assert [point["kept"] for point in record["curve"]] == [24, 12, 0]
+    assert record["hash"] == run["hash"]
+    assert record["loss"]["value"] == pytest.approx(run["scores"]["validation_nll"]["value"])

@@ -12,20 +12,20 @@ def run_of(task, changes=(), seed=1, **options):
     run = metrics("baseline", seed, task=task, **options)
     for key, value in dict(changes).items():
         section, *inner = key.split(".")
-        part = run[section]
+        values = run[section]
         for name in inner[:-1]:
-            part = part[name]
-        part[inner[-1]] = value
+            values = values[name]
+        values[inner[-1]] = value
     return RunResult.parse(run)
 
 
-def said_of(project, *runs):
+def sentences_of(project, *runs):
     write_profile(project, "p")
     return scale(list(runs), "p")
 
 
 def test_the_whole_sentence(project):
-    assert said_of(project, run_of("translation", data="mine")) == (
+    assert sentences_of(project, run_of("translation", data="mine")) == (
         "Profile p: mine, 29,000 training pairs, 1,000 test pairs, 2 epochs of batches of 1,500 target tokens, "
         "d = 16, 2 + 3 layers, seed 1, a CPU, 2 threads."
     )
@@ -47,7 +47,7 @@ def test_the_whole_sentence(project):
     ],
 )
 def test_every_task_has_its_own_words(project, task, changes, words):
-    assert words in said_of(project, run_of(task, changes))
+    assert words in sentences_of(project, run_of(task, changes))
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,15 @@ def test_runs_that_differ_are_all_named(project):
     gpu = {"provenance.device": "a GPU", "provenance.threads": 1, "provenance.ranks": 4}
     wide = {"config.model.d_model": 32, "config.train.tokens_per_batch": 3000}
     runs = [("", 3, 33), (gpu, 1, 31), (wide, 1, 40), (wide, 2, 33)]
-    said = said_of(project, *(run_of("translation", changes, seed, epochs=epochs) for changes, seed, epochs in runs))
+    text = sentences_of(
+        project, *(run_of("translation", changes, seed, epochs=epochs) for changes, seed, epochs in runs)
+    )
     for words in (
         "31 to 40 epochs of batches of 1,500 or 3,000 target tokens",
         "d = 16, 2 + 3 layers or d = 32, 2 + 3 layers, seeds 1, 2, 3",
         "a CPU, 2 threads; a GPU, 1 thread, 4 ranks",
     ):
-        assert words in said
+        assert words in text
 
 
 @pytest.mark.parametrize(

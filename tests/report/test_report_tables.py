@@ -70,7 +70,7 @@ def test_a_difference_has_the_decimals_that_show_its_verdict(mean, half, text):
 
 
 @pytest.mark.parametrize(
-    ("values", "digits", "wanted"),
+    ("values", "digits", "decimals"),
     [
         ([31.6, 32.2], 1, 1),
         ([0.27, 1.05, 41.0], 0, 2),
@@ -81,8 +81,8 @@ def test_a_difference_has_the_decimals_that_show_its_verdict(mean, half, text):
         ([], 2, 2),
     ],
 )
-def test_a_column_keeps_two_significant_digits(values, digits, wanted):
-    assert formats.enough_digits(values, digits) == wanted
+def test_a_column_keeps_two_significant_digits(values, digits, decimals):
+    assert formats.enough_digits(values, digits) == decimals
 
 
 @pytest.mark.parametrize(
@@ -159,21 +159,21 @@ def cautious(project):
     """Writes the profile "c", of the baseline and Direct-8 with two seeds, and what is stored of it."""
     path = project.home / "config" / "c.yaml"
 
-    def stored(*runs):
+    def store_runs(*runs):
         write_profile(project, "c", "translation", "lm", variants=["baseline", "direct-8"])
         path.write_text("cautious: true\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
         put(*runs, profile="c")
 
-    return stored
+    return store_runs
 
 
 def test_it_has_no_verdict_before_all_runs_are_there(project, cautious):
     runs = [metrics(variant, seed) for variant in ("baseline", "direct-8") for seed in (1, 2)]
     cautious(*runs[:3])
-    said = "Not judged yet: 3 of 4 runs are stored."
-    assert said in tables.table_data("c", EXPERIMENT).remarks
+    note = "Not judged yet: 3 of 4 runs are stored."
+    assert note in tables.table_data("c", EXPERIMENT).remarks
     put(runs[3], profile="c")
-    assert said not in tables.table_data("c", EXPERIMENT).remarks
+    assert note not in tables.table_data("c", EXPERIMENT).remarks
 
 
 def test_where_the_model_is_not_the_papers_the_table_says_which_its_numbers_are_of(recorded):
@@ -190,7 +190,7 @@ def test_times_are_shown_of_a_quiet_machine_alone(load):
     put(*runs)
     data = tables.table_data("p", "deacon/lm")
     shown = {name for table in data.tables.values() for name in table}
-    times = {f"{what} time{unit}" for what, units in {"Training": ("", " (days)"), "Inference": ("", " (ms)")}.items()
+    times = {f"{name} time{unit}" for name, units in {"Training": ("", " (days)"), "Inference": ("", " (ms)")}.items()
              for unit in units} | {"Tokens/s", "Training (s)"}  # fmt: skip
     assert shown & times == (times if load < 1 else set())
     assert (UNTIMED in data.notes, "Training time" in data.signatures) == (load > 1, load < 1)
@@ -214,7 +214,7 @@ def test_a_title_that_is_code_elsewhere_stays_text(text):
     frame = pd.DataFrame([[text, "1"]], columns=["Architecture", text])
     table = TableData("Table 1", text, text, frame, {text: frame}, {"BLEU": text}, [text], [text])
     tokens = MarkdownIt("commonmark").enable("table").parse(table.markdown())
-    kinds = {token.type for token in [*tokens, *(child for each in tokens for child in each.children or ())]}
+    kinds = {token.type for token in [*tokens, *(child for token in tokens for child in token.children or ())]}
     assert not kinds & {"html_block", "html_inline", "link_open", "image", "fence"}
     assert [token.type for token in tokens].count("tr_open") == 2
 
@@ -224,8 +224,8 @@ def test_a_score_measured_in_two_ways_has_both(recorded):
     run["scores"]["training_loss"]["signature"] = "mean over the steps of epoch 2, dropout 0.3"
     put(run)
     lines = tables.table_data("p", EXPERIMENT).markdown().splitlines()
-    both = "how training_loss is made or mean over the steps of the best epoch, dropout 0.3"
-    assert f"- Training loss: {both}" in lines
+    signatures = "how training_loss is made or mean over the steps of the best epoch, dropout 0.3"
+    assert f"- Training loss: {signatures}" in lines
 
 
 def test_the_table_for_programs_comes_back(recorded, tmp_path):

@@ -102,16 +102,16 @@ runs_of = cache(judged_with)
 
 def tables(page):
     """Each table's rows of cells, the header first, by the heading above it and its number under that."""
-    found = {}
+    by_place = {}
     for heading, *text in (part.split("\n") for part in re.split(r"^#+ ", (ROOT / page).read_text(), flags=re.M)):
         for number, table in enumerate(re.findall(r"(?:^\|.*\n?)+", "\n".join(text), re.M)):
             rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-            found[heading, number] = [rows[0], *rows[2:]]
-    return found
+            by_place[heading, number] = [rows[0], *rows[2:]]
+    return by_place
 
 
-def by_seed(what, score):
-    name, variant = what.split("/", 1)
+def by_seed(row, score):
+    name, variant = row.split("/", 1)
     runs = {run.seed: run for run in runs_of(*RUNS[name])[variant]}
     if score == "lowest":
         return {seed: min(point.validation_nll for point in run.curve) for seed, run in runs.items()}
@@ -120,8 +120,8 @@ def by_seed(what, score):
 
 def scores(name, score):
     """A score of all variants of a table, by "table/variant" and seed."""
-    found = {f"{name}/{variant}": by_seed(f"{name}/{variant}", score) for variant in runs_of(*RUNS[name])}
-    return {what: {seed: y for seed, y in of.items() if y is not None} for what, of in found.items()}
+    rows = {f"{name}/{variant}": by_seed(f"{name}/{variant}", score) for variant in runs_of(*RUNS[name])}
+    return {row: {seed: y for seed, y in values.items() if y is not None} for row, values in rows.items()}
 
 
 @cache
@@ -129,32 +129,32 @@ def against_baseline(name, score):
     return comparison.against(scores(name, score), f"{name}/baseline")
 
 
-def difference(one, other, score):
+def difference(row, other, score):
     """Against a table's baseline with Dunnett's interval; else of a pair alone; each table's rows have one model."""
-    name, its = one.split("/")[0], other.split("/")[0]
-    with_ = OF_TWO.get(name, its)
-    if with_ == name and other.endswith("/baseline"):
-        return against_baseline(name, score)[one]
-    return comparison.differences(scores(name, score) | scores(with_, score), [(one, other)])[one, other]
+    name, other_name = row.split("/")[0], other.split("/")[0]
+    model_name = OF_TWO.get(name, other_name)
+    if model_name == name and other.endswith("/baseline"):
+        return against_baseline(name, score)[row]
+    return comparison.differences(scores(name, score) | scores(model_name, score), [(row, other)])[row, other]
 
 
-def numbers(what, column):
+def numbers(entry, column):
     """What a column shows of runs, or of their differences to others: the mean and half its interval."""
-    (how, _, score), (one, _, other) = column.rpartition(":"), what.partition(" - ")
-    name, variant = one.split("/")
+    (kind, _, score), (row, _, other) = column.rpartition(":"), entry.partition(" - ")
+    name, variant = row.split("/")
     if name in STORED:
         return stored_difference(name, variant, score)
-    if how == "paper":
+    if kind == "paper":
         task = task_of(RUNS[name][1])
         reported = [task.variants[variant].reported.get(score)]
         return reported_difference(task, variant, other.split("/")[1], score) if other else reported
     if score == "seeds":
-        return [len(by_seed(one, "bleu"))]
-    if other and not how:
-        found = difference(one, other, score)
+        return [len(by_seed(row, "bleu"))]
+    if other and not kind:
+        estimate = difference(row, other, score)
     else:
-        found = interval(list(by_seed(other if how == "off" else one, score).values()))
-    return [found.mean, found.half]
+        estimate = interval(list(by_seed(other if kind == "off" else row, score).values()))
+    return [estimate.mean, estimate.half]
 
 
 def stored_difference(name, variant, score):
@@ -165,11 +165,11 @@ def stored_difference(name, variant, score):
     return [mean, (high - low) / 2]
 
 
-def agree(cell, found):
+def agree(cell, expected):
     """Whether a cell shows these numbers, each rounded to as many decimals as it has there."""
-    shown = [text.replace("−", "-").replace(",", "") for text in NUMBER.findall(cell)]
-    digits = [len(text.partition(".")[2]) for text in shown]
-    return [float(text) for text in shown] == list(map(round, found, digits))
+    printed = [text.replace("−", "-").replace(",", "") for text in NUMBER.findall(cell)]
+    digits = [len(text.partition(".")[2]) for text in printed]
+    return [float(text) for text in printed] == list(map(round, expected, digits))
 
 
 @pytest.mark.parametrize(("page", "heading", "number", "rows", "columns"), TABLES)
@@ -181,10 +181,10 @@ def test_a_table_of_results_shows_the_stored_runs(monkeypatch, page, heading, nu
     for (label, *cells), row in zip(table[1:], rows, strict=True):
         for cell, column in zip(cells, columns.split(), strict=False):
             if row and column != "-" and cell:
-                each = [numbers(what, column) for what in row.split(", ")]
-                found = [number for pair in each for number in pair[: 2 if "±" in cell else 1]]
-                if not agree(cell, found):
-                    wrong.append(f"{label}, {column}: found {cell!r}, expected {found}")
+                estimates = [numbers(entry, column) for entry in row.split(", ")]
+                expected = [number for pair in estimates for number in pair[: 2 if "±" in cell else 1]]
+                if not agree(cell, expected):
+                    wrong.append(f"{label}, {column}: found {cell!r}, expected {expected}")
     assert not wrong, "\n".join(wrong)
 
 
@@ -196,8 +196,8 @@ def test_the_hours_of_the_checklist_are_those_of_the_stored_runs():
             seconds[profile] = [3600 * float(hours)]
             continue
         if profile.endswith(", tuning"):
-            settings = map(read_json, git_files(f"results/{profile.split('`')[1]}/*/tune/*.json"))
-            seconds[profile] = [one["seconds"] for one in settings if "curve" in one]
+            trials = map(read_json, git_files(f"results/{profile.split('`')[1]}/*/tune/*.json"))
+            seconds[profile] = [trial["seconds"] for trial in trials if "curve" in trial]
         else:
             stored = (read_json(path) for path in git_files(f"results/{profile.strip('`')}/*/metrics.json"))
             seconds[profile] = {run["hash"]: run["cost"]["training_seconds"] for run in stored}.values()
@@ -214,23 +214,23 @@ def in_one_line(page):
 
 def test_the_headline_is_what_the_stored_runs_of_part_1_say(monkeypatch):
     monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    said = "After 4,680 updates, with the settings tried, three papers' methods did not beat a tuned"
+    headline = "After 4,680 updates, with the settings tried, three papers' methods did not beat a tuned"
     for page in ("README.md", "docs/results.md"):
-        assert said.lower() in in_one_line(page).lower()
+        assert headline.lower() in in_one_line(page).lower()
     assert {run.curve[-1].steps for runs in runs_of(*RUNS["tuned"]).values() for run in runs} == {4680}
     methods = {"tuned/direct-8", "tuned/alphas", "tuned/rfb-80"}
     by_loss, by_cka = (against_baseline("tuned", score) for score in ("lowest", "cka"))
-    assert all(by_loss[one].low > 0 for one in methods)  # nats above the Transformer
-    assert all(0.005 < by_cka[one].mean < 0.275 for one in methods)
+    assert all(by_loss[method].low > 0 for method in methods)  # nats above the Transformer
+    assert all(0.005 < by_cka[method].mean < 0.275 for method in methods)
 
 
 def test_batch_normalisation_is_equal_over_the_seeds_of_both_parts(monkeypatch):
     monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
     monkeypatch.setitem(RUNS, "shares", ("shares", "headtohead/shares"))
-    both = {one: by_seed(f"tuned/{one}", "lowest") | by_seed(f"shares/{one}", "lowest") for one in BATCH_NORM}
-    found = comparison.differences(both, [BATCH_NORM])[BATCH_NORM]
-    assert (found.count, round(found.mean, 3), round(found.half, 3)) == (11, 0.002, 0.007)
-    assert round(found.equivalence(0.01), 3) == 0.016
+    losses = {name: by_seed(f"tuned/{name}", "lowest") | by_seed(f"shares/{name}", "lowest") for name in BATCH_NORM}
+    estimate = comparison.differences(losses, [BATCH_NORM])[BATCH_NORM]
+    assert (estimate.count, round(estimate.mean, 3), round(estimate.half, 3)) == (11, 0.002, 0.007)
+    assert round(estimate.equivalence(0.01), 3) == 0.016
     assert "it has +0.002 ± 0.007: equal within 0.01 (p = 0.016)" in in_one_line("docs/results.md")
 
 
@@ -239,12 +239,12 @@ def test_how_often_translations_of_iwslt_repeat_themselves():
     shares = {"baseline": [], "others": []}
     for path in git_files(*(f"results/tables/{paper}/translation/*/metrics.json" for paper in ("mhr", "dpp"))):
         outputs = read_outputs(path).tokens
-        again = sum(any(x[i : i + 3] == x[i + 3 : i + 6] for i in range(len(x) - 5)) for x in outputs)
-        shares["baseline" if path.parts[-3] == "baseline" else "others"].append(100 * again / len(outputs))
+        repeated = sum(any(x[i : i + 3] == x[i + 3 : i + 6] for i in range(len(x) - 5)) for x in outputs)
+        shares["baseline" if path.parts[-3] == "baseline" else "others"].append(100 * repeated / len(outputs))
     ends = [f"{value:.1f}" for value in (min(shares["baseline"]), max(shares["baseline"]), max(shares["others"]))]
     assert ends == ["4.9", "5.3", "7.5"]
-    said = "In {} to {} % of the Transformer's outputs, and up to {} % of the others'"
-    assert said.format(*ends) in in_one_line("docs/appendix.md")
+    sentence = "In {} to {} % of the Transformer's outputs, and up to {} % of the others'"
+    assert sentence.format(*ends) in in_one_line("docs/appendix.md")
 
 
 def test_the_transformer_in_wu_et_als_recipe_has_the_bleu_that_pages_say():
