@@ -1,4 +1,4 @@
-"""The figures that there are, and how they are drawn from stored metrics: the same bytes for the same numbers.
+"""The figures that there are, and how they are drawn from stored metrics.
 
 A paper's file lists its figures; every task of a paper has learning curves, heads by epoch and the pruning of heads
 besides, and plugins add figures of one's own (`add_figure`).
