@@ -31,6 +31,7 @@ RUNS = {
     "lm": ("tables", "deacon/lm"),
     "swaps": ("rows", "mhr/translation"),
     "heart": ("rows", "homeostasis/memorisation"),
+    "sum": ("rows", "deacon/summarisation"),
 }
 
 
@@ -82,6 +83,8 @@ TABLES = [
     ("appendix", "IWSLT'14, trained on a part", 0, [*PART[:4], ""], "- - - - paper:bleu"),
     ("appendix", "IWSLT'14, 8 % of the pairs", 0, EIGHT, "lowest - bleu - paper:bleu"),
     ("appendix", "IWSLT'14, 8 % of the pairs", 0, ["", *over("swaps", SWAPS)], "- lowest - bleu"),
+    ("appendix", "DialogSum", 0, ["sum/baseline", "sum/batch-norm", "sum/direct-8"], "lowest - rouge1 rouge2 rougeL"),
+    ("appendix", "DialogSum", 0, ["", *over("sum", "batch-norm; direct-8")], "- lowest"),
     ("appendix", "WikiText-2", 0, ["lm/baseline", "lm/direct-8", "lm/batch-norm"], "lowest - perplexity"),
     ("appendix", "WikiText-2", 0, ["", *over("lm", DEACON)], "- lowest - perplexity"),
     ("appendix", "WikiText-2", 0, ["lm/baseline", "lm/direct-8", ""], "- - - - paper:perplexity"),
