@@ -86,7 +86,7 @@ def contrasts(scores: Scores, weights: Sequence[Mapping[str, float]]) -> list[Di
     excluded = uneven(scores)
     pooled = _Model({variant: by_seed for variant, by_seed in scores.items() if variant not in excluded})
     estimates = iter(pooled.estimate([weight for weight in weights if not excluded & weight.keys()]))
-    return [_by_seed(scores, weight) if excluded & weight.keys() else next(estimates) for weight in weights]
+    return [_student_difference(scores, weight) if excluded & weight.keys() else next(estimates) for weight in weights]
 
 
 def uneven(scores: Scores) -> set[str]:
@@ -165,10 +165,15 @@ class _Model:
         ]
 
 
-def _by_seed(scores: Scores, weight: Mapping[str, float]) -> Difference:
+def weighted_sums(scores: Scores, weights: Mapping[str, float]) -> dict[int, float]:
+    """A contrast of each seed on its own, for the seeds that all of its variants have."""
+    seeds = set.intersection(*(set(scores.get(variant, {})) for variant in weights))
+    return {seed: sum(weight * scores[variant][seed] for variant, weight in weights.items()) for seed in sorted(seeds)}
+
+
+def _student_difference(scores: Scores, weights: Mapping[str, float]) -> Difference:
     """A contrast seed by seed, with Student's interval."""
-    seeds = set.intersection(*(set(scores.get(variant, {})) for variant in weight))
-    values = [sum(w * scores[variant][seed] for variant, w in weight.items()) for seed in sorted(seeds)]
+    values = list(weighted_sums(scores, weights).values())
     student = interval(values)
     error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return Difference(student.mean, student.half, student.count, error, max(student.count - 1, 0))

@@ -115,7 +115,7 @@ def differences_of(groups: Groups, score: str) -> dict[str, Difference]:
 def seed_by_seed(groups: Groups, variant: str, against: str, score: str) -> list[float]:
     """A score of one variant minus another's, for every seed of which both have it."""
     scores = scores_of({name: groups[name] for name in (variant, against)}, score)
-    return list(_weighted_sums(_minus(variant, against), scores).values())
+    return list(comparison.weighted_sums(scores, _minus(variant, against)).values())
 
 
 def reported_difference(task: PaperTask, variant: str, against: str, score: str) -> list[float]:
@@ -245,7 +245,7 @@ class Family:
 
     def scores(self, scores: Scores) -> Scores:
         """The additive model's input: variants' scores by seed, or the sums of them."""
-        return {name: _weighted_sums(weights, scores) for name, weights in self.sums.items()} or scores
+        return {name: comparison.weighted_sums(scores, weights) for name, weights in self.sums.items()} or scores
 
     def estimate(self, scores: Scores) -> list[Difference]:
         """The rows' differences."""
@@ -253,12 +253,6 @@ class Family:
         if self.pairs:
             return pair_differences(scores, [(variant, against) for variant, against in weights])
         return comparison.contrasts(self.scores(scores), weights)
-
-
-def _weighted_sums(weights: Weights, scores: Scores) -> dict[int, float]:
-    """By seed, for the seeds that all of these variants have."""
-    seeds = set.intersection(*(set(scores.get(variant, {})) for variant in weights))
-    return {seed: sum(weight * scores[variant][seed] for variant, weight in weights.items()) for seed in sorted(seeds)}
 
 
 def _minus(variant: str, against: str) -> Weights:
