@@ -148,9 +148,9 @@ class ModelHeads:
         """While open, the outputs of heads are multiplied by these masks; see `headdiv.masked_heads`."""
         return masked_heads(self.model, masks)
 
-    def without(self, gone: Sequence[Head]) -> contextlib.AbstractContextManager[None]:
+    def without(self, removed: Sequence[Head]) -> contextlib.AbstractContextManager[None]:
         """While open, these heads (module, number from 1) are masked."""
-        return self.masked(masks_without(self.model, gone))
+        return self.masked(masks_without(self.model, removed))
 
     @contextlib.contextmanager
     def edited(self, edits: Mapping[str, Edit]) -> Iterator[None]:
@@ -208,14 +208,14 @@ class ModelHeads:
             for head, score in enumerate(scores, 1)
         ]
 
-    def leave_one_out(self, metric: Metric, gone: Sequence[Head] = ()) -> list[HeadChange]:
-        """How much a metric worsens when one head at a time is masked; ``gone`` are always masked.
+    def leave_one_out(self, metric: Metric, masked: Sequence[Head] = ()) -> list[HeadChange]:
+        """How much a metric worsens when one head at a time is masked; ``masked`` are always masked.
 
         Args:
             metric: a loss, or the negative of a score.
-            gone: heads (module, number from 1).
+            masked: heads (module, number from 1).
         """
-        return masking_changes(self.model, lambda masks: self._value(metric, masks), gone)
+        return masking_changes(self.model, lambda masks: self._value(metric, masks), masked)
 
     def pruning_curve(self, metric: Metric, order: Sequence[Head], steps: int = 10) -> list[Pruned]:
         """A metric with ever fewer heads, from all of them to none of ``order``, without retraining."""
@@ -224,7 +224,7 @@ class ModelHeads:
 
     # ---- removing
 
-    def remove(self, gone: Sequence[Head]) -> None:
+    def remove(self, removed: Sequence[Head]) -> None:
         """Remove heads (module, number from 1) permanently: the output is that of the masked model.
 
         Parameters are replaced: make the optimiser afterwards. A saved state fits a model with the same heads removed.
@@ -233,7 +233,7 @@ class ModelHeads:
             DataError: a head is not there, it is a module's last one, or a module has more than ordinary heads and a
                 linear output projection. The model is then unchanged.
         """
-        kept = {name: mask.nonzero().flatten() for name, mask in masks_without(self.model, gone).items()}
+        kept = {name: mask.nonzero().flatten() for name, mask in masks_without(self.model, removed).items()}
         modules = {module.spec.name: module for module in self.modules if module.spec.name in kept}
         for name, module in modules.items():
             plain = type(module) is MultiHeadAttention and type(module.before_output) in (type(None), *IDENTITIES)

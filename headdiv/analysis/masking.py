@@ -78,14 +78,14 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
         yield
 
 
-def masks_without(model: nn.Module, gone: Sequence[Head]) -> dict[str, Tensor]:
+def masks_without(model: nn.Module, removed: Sequence[Head]) -> dict[str, Tensor]:
     """The masks that remove these heads.
 
     Raises:
         DataError: one of them is not there.
     """
     counts, masks = heads_of(model), {}
-    for name, head in gone:
+    for name, head in removed:
         if not 1 <= head <= counts.get(name, 0):
             ranges = ", ".join(f"1 to {count} in {module}" for module, count in counts.items())
             raise DataError(f"the model has no head {head} in {name!r}; heads are {ranges}")
@@ -93,23 +93,23 @@ def masks_without(model: nn.Module, gone: Sequence[Head]) -> dict[str, Tensor]:
     return masks
 
 
-def masking_changes(model: nn.Module, measure: Measure, gone: Sequence[Head] = ()) -> list[HeadChange]:
+def masking_changes(model: nn.Module, measure: Measure, masked: Sequence[Head] = ()) -> list[HeadChange]:
     """How a measure changes when one head at a time is masked, in the order of a forward pass.
 
     Args:
         model: anything that holds attention modules.
         measure: of the model with masks.
-        gone: heads that are always masked; they are not in the result.
+        masked: heads that are always masked; they are not in the result.
 
     Raises:
-        DataError: one of ``gone`` is not there.
+        DataError: a head is not there.
     """
-    before = measure(masks_without(model, gone))
+    before = measure(masks_without(model, masked))
     heads = [(name, head) for name, count in heads_of(model).items() for head in range(1, count + 1)]
-    remaining, changes = [head for head in heads if head not in set(gone)], []
+    remaining, changes = [head for head in heads if head not in set(masked)], []
     with progress.bar(len(remaining), "masking heads") as advance:
         for name, head in remaining:
-            after = measure(masks_without(model, [*gone, (name, head)]))
+            after = measure(masks_without(model, [*masked, (name, head)]))
             changes.append(HeadChange(name, head, after - before))
             advance("")
     return changes

@@ -9,13 +9,13 @@ class ConfigError(HeaddivError):
     """A key or value of a profile or of a run's configuration is wrong.
 
     Attributes:
-        at: the keys that lead to it, where they are known.
-        what: the sentence without them and without the file.
+        keys: those that lead to it, where they are known.
+        reason: the sentence without them and without the file.
     """
 
-    def __init__(self, message: str, at: tuple[str | int, ...] = (), what: str = "") -> None:
+    def __init__(self, message: str, keys: tuple[str | int, ...] = (), reason: str = "") -> None:
         super().__init__(message)
-        self.at, self.what = at, what or message
+        self.keys, self.reason = keys, reason or message
 
 
 class DataError(HeaddivError):

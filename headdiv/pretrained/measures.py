@@ -90,18 +90,18 @@ class PretrainedHeads(ModelHeads):
 
     # ---- removing
 
-    def remove(self, gone: Sequence[Head], batch: Arguments | None = None) -> None:
+    def remove(self, removed: Sequence[Head], batch: Arguments | None = None) -> None:
         """Remove heads permanently: the output is that of the masked model, with fewer parameters and in less time.
 
         Args:
-            gone: heads (module, number from 1); the remaining ones are renumbered.
+            removed: heads (module, number from 1); the remaining ones are renumbered.
             batch: for trying the model; not needed where it reads tokens alone.
 
         Raises:
             DataError: a head is not there, its module is no longer as transformers made it, or the architecture's code
                 does not work with fewer heads. The model stays as it was.
         """
-        masks = masks_without(self.model, gone)
+        masks = masks_without(self.model, removed)
         numbers = {name: [i for i, m in enumerate(mask, 1) if not m] for name, mask in masks.items()}
         with evaluating(self.model):
             remove_heads_checked(self.model, numbers, batch)

@@ -27,18 +27,18 @@ from headdiv.pretrained.projections import is_plain, kind_of, sizes
 
 TOLERANCE = 10  # square roots of the smallest difference from 1
 
-Gone = Mapping[str, Sequence[int]]  # by attention module, current numbers of heads, from 1
+HeadNumbers = Mapping[str, Sequence[int]]  # by attention module, current numbers of heads, from 1
 
 
 @torch.no_grad()
-def remove_heads_checked(model: nn.Module, gone: Gone, arguments: Mapping[str, Any] | None) -> None:
+def remove_heads_checked(model: nn.Module, removed: HeadNumbers, arguments: Mapping[str, Any] | None) -> None:
     """`remove_heads`, if a copy without them gives the masked model's output; otherwise the model stays as it was.
 
     The copy is in float32 at least, since rounding would hide errors.
 
     Args:
         model: attached, in evaluation mode.
-        gone: see `remove_heads`.
+        removed: see `remove_heads`.
         arguments: of a forward pass; not needed where the model reads tokens alone.
 
     Raises:
@@ -46,7 +46,7 @@ def remove_heads_checked(model: nn.Module, gone: Gone, arguments: Mapping[str, A
             to try it with.
     """
     attachment_of(model).must_be_recorded()
-    _must_be_plain(model, gone)
+    _must_be_plain(model, removed)
     trial = copy.deepcopy(model)
     if any(parameter.dtype in HALF for parameter in trial.parameters()):
         trial.float()
@@ -54,12 +54,12 @@ def remove_heads_checked(model: nn.Module, gone: Gone, arguments: Mapping[str, A
         arguments = wide or None
     with uncompiled(), contextlib.ExitStack() as stack:
         for attached in attachment_of(trial).heads:
-            if numbers := gone.get(attached.spec.name):
+            if numbers := removed.get(attached.spec.name):
                 mask = torch.ones(attached.spec.heads)
                 mask[[number - 1 for number in numbers]] = 0
                 stack.callback(attached.mask_heads(mask).remove)
         arguments, masked = _run(trial, arguments)
-    remove_heads(trial, gone)
+    remove_heads(trial, removed)
     try:
         problem = _difference(masked, _outputs(trial, arguments))
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
@@ -69,11 +69,11 @@ def remove_heads_checked(model: nn.Module, gone: Gone, arguments: Mapping[str, A
             f"{type(model).__name__}: its code does not work with fewer heads ({problem}); expected an architecture "
             "that takes their number from the projections, or masked heads instead"
         )
-    remove_heads(model, gone)
+    remove_heads(model, removed)
 
 
 @torch.no_grad()
-def remove_heads(model: nn.Module, gone: Gone) -> None:
+def remove_heads(model: nn.Module, removed: HeadNumbers) -> None:
     """Remove heads of an attached model, whatever its code makes of that; ``config.headdiv`` records it.
 
     The architectures' code needs a head in every module: a module that loses all of them keeps the first one, with
@@ -81,20 +81,20 @@ def remove_heads(model: nn.Module, gone: Gone) -> None:
 
     Args:
         model: attached.
-        gone: heads; the remaining ones are renumbered.
+        removed: heads; the remaining ones are renumbered.
     """
     attachment = attachment_of(model)
     for attached in attachment.heads:
-        if numbers := gone.get(attached.spec.name):
+        if numbers := removed.get(attached.spec.name):
             _cut_module(attached, [head for head in range(attached.spec.heads) if head + 1 not in numbers])
     attachment.record_removed()
 
 
-def _must_be_plain(model: nn.Module, gone: Gone) -> None:
+def _must_be_plain(model: nn.Module, removed: HeadNumbers) -> None:
     """Raise a DataError where a projection is quantised, adapted, or a method's output stage."""
     for attached in attachment_of(model).heads:
         name, projections = attached.spec.name, attached.projections
-        if not gone.get(name):
+        if not removed.get(name):
             continue
         for projection in (*projections.inputs, projections.output):
             if not is_plain(projection):
@@ -117,7 +117,7 @@ def _run(model: nn.Module, arguments: Mapping[str, Any] | None) -> tuple[Mapping
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise DataError(
             f"{type(model).__name__}: does not run on made-up tokens, to try it with fewer heads; expected a batch: "
-            "remove(gone, batch)"
+            "remove(heads, batch)"
         ) from error
 
 

@@ -79,8 +79,8 @@ def _change(model: nn.Module, library: Any) -> None:
     for part in parts.values():
         removed = changes(part.config).get("removed", {})
         heads = {attached.spec.name: attached.kept or range(attached.original) for attached in attach_heads(part).heads}
-        gone = {name: [i for i, head in enumerate(heads[name], 1) if head + 1 in removed[name]] for name in removed}
-        remove_heads(part, gone)
+        numbers = {name: [i for i, head in enumerate(heads[name], 1) if head + 1 in removed[name]] for name in removed}
+        remove_heads(part, numbers)
         if len(parts) > 1:
             detach_heads(part)
     for part, method in methods:

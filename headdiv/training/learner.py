@@ -71,7 +71,7 @@ class Learner:
     ) -> None:
         self.model, self.loss, self.config = model, loss, config
         self.method_steps = MethodSteps(model, method, observe, seed)
-        own_ids = {id(parameter) for parameter in self.method_steps.own}
+        own_ids = {id(parameter) for parameter in self.method_steps.own_parameters}
         self.parameters = [p for p in model.parameters() if p.requires_grad and id(p) not in own_ids]
         name, options = config.optimiser_options()
         self.optimiser = OPTIMISERS[name](self.parameters, lr=config.learning_rate, **options)
@@ -84,7 +84,7 @@ class Learner:
         """The model's, the plain `Method` where it has none."""
         return self.method_steps.method
 
-    def step(self, batch: Any, number: int, steps: int, more: Sequence[Any] = ()) -> StepSums:
+    def step(self, batch: Any, number: int, steps: int, further: Sequence[Any] = ()) -> StepSums:
         """Learn from one batch, or from several whose gradients are added up.
 
         The loss of several is the mean over all of their predictions; what the method adds is computed per batch and
@@ -94,7 +94,7 @@ class Learner:
             batch: what the loss takes; with several ranks, this one's share.
             number: of this step, from 1.
             steps: in the whole training.
-            more: further batches of this step.
+            further: batches of this step.
 
         Raises:
             DivergenceError: the loss or the gradient is not finite; the parameters are as they were.
@@ -103,20 +103,20 @@ class Learner:
         for group in self.optimiser.param_groups:
             group["lr"] = config.learning_rate * rate_factor(config, number, steps)
         progress = min((number - 1) / steps, 1.0)  # of more batches than were planned, the last are at the end
-        batches, results = [batch, *more], []
+        batches, results = [batch, *further], []
         self.model.zero_grad()
         for index, part in enumerate(batches, start=1):
             more_follow = index < len(batches) and isinstance(self.forward, DistributedDataParallel)
             with self.forward.no_sync() if more_follow else contextlib.nullcontext():  # ranks meet once a step
-                results.append(self.backward(part, progress, summed=bool(more)))
+                results.append(self.backward(part, progress, summed=bool(further)))
         counts, tokens, values = zip(*results, strict=True)
-        if more:
+        if further:
             for parameter in self.model.parameters():
                 if parameter.grad is not None:
                     parameter.grad /= sum(counts)
         self.method_steps.freeze(progress)
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
-        own_parameters = [parameter for parameter in self.method_steps.own if parameter.requires_grad]
+        own_parameters = [parameter for parameter in self.method_steps.own_parameters if parameter.requires_grad]
         norm = norm + nn.utils.get_total_norm([p.grad for p in own_parameters if p.grad is not None])
         # A GPU is waited for here, once per step, and nowhere else.
         *totals, gradient_norm = torch.cat([torch.stack(values).sum(0), norm[None]]).tolist()

@@ -38,7 +38,7 @@ class MethodSteps:
         seed: for what the method draws between epochs.
 
     Attributes:
-        own: parameters that the method trains itself.
+        own_parameters: those that the method trains itself.
 
     Raises:
         TrainingError: the model has another method or no attention that the method is for, or ``observe`` is
@@ -55,7 +55,7 @@ class MethodSteps:
         _refuse_another_method(model, method)
         self.model, self.method, self.seed = model, method or Method(), seed
         refuse_no_attention(self.method, model)
-        self.own = self.method.own_parameters(model)
+        self.own_parameters = self.method.own_parameters(model)
         if self.method.options.observes_heads and observe is None:
             _refuse_missing_observe()
         self.observe = observe or _refuse_missing_observe
@@ -83,7 +83,7 @@ class MethodSteps:
 
     def update(self, progress: float) -> None:
         """Once per step, with all gradients in place, before the optimiser's step; without any, nothing is learnt."""
-        trained = [parameter for parameter in self.own if parameter.requires_grad]
+        trained = [parameter for parameter in self.own_parameters if parameter.requires_grad]
         if all(parameter.grad is None for parameter in trained or self.model.parameters()):
             forget_interrupted_step(self.model)
             return

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.readers.squad import Answer, read_squad
-from headdiv.companion.data.tokenization.spans import answer_to_tokens, tokenise_with_offsets
+from headdiv.companion.data.tokenization.spans import answer_to_tokens, tokenize_with_offsets
 from headdiv.companion.data.tokenization.words import tokenize
 from headdiv.companion.tasks.squad_scores import squad_scores
 from headdiv.core.errors import DataError
@@ -26,7 +26,7 @@ def between(text, tokens, first, last):
 
 
 def pieces(text, lowercase=False):
-    words, starts, ends = tokenise_with_offsets(text, lowercase)
+    words, starts, ends = tokenize_with_offsets(text, lowercase)
     return [(word, text[start:end]) for word, start, end in zip(words, starts, ends, strict=True)]
 
 
@@ -46,10 +46,10 @@ def test_each_word_has_its_characters(text, found):
 
 
 def test_a_split_dash_stands_for_one_character():
-    words, starts, ends = tokenise_with_offsets("half-time")
+    words, starts, ends = tokenize_with_offsets("half-time")
     assert (words, starts.tolist(), ends.tolist()) == (["half", "@-@", "time"], [0, 4, 5], [4, 5, 9])
     assert starts.dtype == ends.dtype == np.int32
-    assert tokenise_with_offsets("").starts.dtype == np.int32
+    assert tokenize_with_offsets("").starts.dtype == np.int32
 
 
 def slow_places(text, words):
@@ -68,7 +68,7 @@ def slow_places(text, words):
 
 @given(TEXTS)
 def test_words_in_order_and_nothing_but_white_space_between(text):
-    words, starts, ends = tokenise_with_offsets(text)
+    words, starts, ends = tokenize_with_offsets(text)
     assert words == tokenize(text, "en")
     assert list(zip(starts, ends, strict=True)) == slow_places(text, words)
     assert all(start < end for start, end in zip(starts, ends, strict=True))
@@ -89,7 +89,7 @@ def slow_range(tokens, answer):
 def test_the_smallest_range_that_covers_an_answer(text, data):
     start = data.draw(st.integers(0, len(text) - 1))
     answer = Answer(text[start : data.draw(st.integers(start + 1, len(text)))], start)
-    tokens = tokenise_with_offsets(text)
+    tokens = tokenize_with_offsets(text)
     expected = slow_range(tokens, answer)
     if expected is None:
         with pytest.raises(DataError, match="has no word of the context in it"):
@@ -114,7 +114,7 @@ def test_the_smallest_range_that_covers_an_answer(text, data):
 def test_gold_answers_come_back_from_their_words(mirror, name, inexact, answers, contexts, em):
     questions = read_squad([mirror / name], BadRecords())
     assert len({question.context for question in questions}) == contexts
-    tokens = cache(tokenise_with_offsets)
+    tokens = cache(tokenize_with_offsets)
     counts, nearest = Counter(), {}
     for question in questions:
         for answer in question.answers:

@@ -79,14 +79,14 @@ def test_importance_is_the_change_of_the_loss_for_any_task(folder, task):
     assert third.change == pytest.approx(after - before, abs=1e-6)
 
 
-def test_importance_beside_heads_that_are_gone(folder):
+def test_importance_beside_masked_heads(folder):
     run = untrained(small_config("lm"))
-    changes = head_importance(run, gone=[("decoder 1", 2)])
+    changes = head_importance(run, masked=[("decoder 1", 2)])
     assert [change.head for change in changes] == [1, 3, 4]
     expected = masked_loss(run, {"decoder 1": [0, 0, 1, 1]}) - masked_loss(run, {"decoder 1": [1, 0, 1, 1]})
     assert changes[0].change == pytest.approx(expected)
     with exactly("the model has no head 5 in 'decoder 1'; heads are 1 to 4 in decoder 1"):
-        head_importance(run, gone=[("decoder 1", 5)])
+        head_importance(run, masked=[("decoder 1", 5)])
 
 
 # ---- pruning
@@ -94,16 +94,16 @@ def test_importance_beside_heads_that_are_gone(folder):
 
 def test_the_order_is_measured_anew_at_half(monkeypatch):
     """What matters least at first goes first; then what matters least to the half that is left."""
-    masked = []
+    calls = []
     first = [HeadChange("encoder 1", head, change) for head, change in enumerate([0.4, -0.1, 0.2, 0.3], start=1)]
 
-    def measured(run, gone=()):
-        masked.append(list(gone))
+    def measured(run, masked=()):
+        calls.append(list(masked))
         return [HeadChange("encoder 1", 1, 0.1), HeadChange("encoder 1", 4, 0.9)]
 
     monkeypatch.setattr(importance, "head_importance", measured)
     assert pruning_order(None, first) == [("encoder 1", head) for head in (2, 3, 1, 4)]
-    assert masked == [[("encoder 1", 2), ("encoder 1", 3)]]
+    assert calls == [[("encoder 1", 2), ("encoder 1", 3)]]
 
 
 def test_a_curve_goes_from_all_heads_to_none(folder):

@@ -77,12 +77,12 @@ def masked_loss(run: Run, masks: Masks | None = None) -> float:
         return held_out_loss(run, "valid")["nll"]
 
 
-def head_importance(run: Run, gone: Sequence[Head] = ()) -> list[HeadChange]:
+def head_importance(run: Run, masked: Sequence[Head] = ()) -> list[HeadChange]:
     """How the validation loss changes when one head at a time is masked, for every head, in a forward pass's order.
 
-    ``gone``: heads (attention module, number from 1) that are masked in any case, and are not in the result.
+    ``masked``: heads (attention module, number from 1) that are masked in any case, and are not in the result.
     """
-    return masking_changes(run.model, lambda masks: masked_loss(run, masks), gone)
+    return masking_changes(run.model, lambda masks: masked_loss(run, masks), masked)
 
 
 def pruning_order(run: Run, importance: Sequence[HeadChange] | None = None) -> list[Head]:
@@ -91,8 +91,8 @@ def pruning_order(run: Run, importance: Sequence[HeadChange] | None = None) -> l
     It is measured, where it is not given; and once more when half of the heads are masked: it depends on the others.
     """
     importance = head_importance(run) if importance is None else importance
-    gone = least_important_first(importance)[: len(importance) // 2]
-    return [*gone, *least_important_first(head_importance(run, gone))]
+    first_half = least_important_first(importance)[: len(importance) // 2]
+    return [*first_half, *least_important_first(head_importance(run, first_half))]
 
 
 def pruning_curve(run: Run, steps: int = 10, order: Sequence[Head] | None = None) -> list[Kept]:

@@ -138,7 +138,7 @@ class _Experiment:
             refuse_unread(train, self.task.ignores, f"it has no effect on the task {self.kind!r}", ("train",), None)
             method = check_method(sections["method"], model, ("method",))
         except ConfigError as error:
-            raise config_error(self._place_of(variant, merged, error.at), error.what, self.source) from None
+            raise config_error(self._place_of(variant, merged, error.keys), error.reason, self.source) from None
         paper, _, task = self.name.partition("/")
         return RunConfig(
             paper=paper,

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from headdiv.companion.data.corpora.qa import QACorpus, QASplit, load_qa, make_qa_batch
 from headdiv.companion.data.data_config import WordsConfig
 from headdiv.companion.data.readers.squad import Question
-from headdiv.companion.data.tokenization.spans import tokenise_with_offsets
+from headdiv.companion.data.tokenization.spans import tokenize_with_offsets
 from headdiv.companion.models.batching import UNKNOWN, Batch, Pairs, batch_numbers
 from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.models.transformer import Transformer
@@ -167,8 +167,8 @@ class QuestionAnswering(PairTask):
 
     def _typed_split(self, run: Run, passage: str, question: str | None) -> QASplit:
         data, vocabulary = run.config.data, run.corpus.vocabulary
-        question_tokens = tokenise_with_offsets(question or "", data.lowercase)
-        passage_tokens = tokenise_with_offsets(passage, data.lowercase)
+        question_tokens = tokenize_with_offsets(question or "", data.lowercase)
+        passage_tokens = tokenize_with_offsets(passage, data.lowercase)
         words = [question_tokens.words[: data.question_words], passage_tokens.words[: data.context_words]]
         if not all(words):
             raise DataError("a question and a passage of at least one word each are needed: give the question second")
@@ -182,7 +182,7 @@ class QuestionAnswering(PairTask):
     def unknown_words(self, run: Run, text: str) -> list[str]:
         """The unknown words of a passage."""
         data, vocabulary = run.config.data, run.corpus.vocabulary
-        words = list(dict.fromkeys(tokenise_with_offsets(text, data.lowercase).words[: data.context_words]))
+        words = list(dict.fromkeys(tokenize_with_offsets(text, data.lowercase).words[: data.context_words]))
         return [word for word, index in zip(words, vocabulary.encode(words), strict=True) if index == UNKNOWN]
 
     def expect_output(self, run: Run, batch: Batch) -> Batch:

@@ -107,11 +107,12 @@ def difference(
 
 def _is_hash_neutral(section: str, key: str, values: dict[str, Any]) -> bool:
     """Whether a key's default is not stored."""
-    classes = {"data": tasks.TASKS["translation"].Data, "model": ModelConfig, "train": TrainConfig}
-    name = str(values.get("name"))
-    if name in METHODS:
-        classes["method"] = METHODS[name].Options
-    if section not in classes:
-        return False
-    field = classes[section].model_fields.get(key)
-    return field is not None and field.exclude_if is not None
+    method = METHODS.get(str(values.get("name")))
+    classes = {
+        "data": [task.Data for task in tasks.TASKS.values()],
+        "model": [ModelConfig],
+        "method": [method.Options] if method else [],
+        "train": [TrainConfig],
+    }
+    fields = [settings.model_fields.get(key) for settings in classes.get(section, [])]
+    return any(field is not None and field.exclude_if is not None for field in fields)

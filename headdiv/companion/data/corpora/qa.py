@@ -15,7 +15,7 @@ from headdiv.companion.data.corpora.seq2seq import flatten, read_splits, unflatt
 from headdiv.companion.data.readers import squad
 from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.readers.squad import Answer, Question
-from headdiv.companion.data.tokenization.spans import Tokens, answer_to_tokens, tokenise_with_offsets
+from headdiv.companion.data.tokenization.spans import Tokens, answer_to_tokens, tokenize_with_offsets
 from headdiv.companion.data.tokenization.vocabulary import Vocabulary
 from headdiv.companion.data.toy import corpora as toy
 from headdiv.companion.models.batching import END, Batch, Pairs, assemble
@@ -133,8 +133,8 @@ class _PreparedSplit:
         answers, self.limit = [], config.context_words
         for question in questions:
             with bad_records.at(f"data.{split}, question {question.id}"):
-                words = tokenise_with_offsets(question.question, config.lowercase).words
-                passage = self.tokens.get(question.context) or tokenise_with_offsets(question.context, config.lowercase)
+                words = tokenize_with_offsets(question.question, config.lowercase).words
+                passage = self.tokens.get(question.context) or tokenize_with_offsets(question.context, config.lowercase)
                 first, last, exact = answer_to_tokens(passage, question.answers[0])
                 self.questions.append(question)
                 self.question_words.append(words[: config.question_words])

@@ -31,7 +31,7 @@ class Tokens(NamedTuple):
     ends: np.ndarray
 
 
-def tokenise_with_offsets(text: str, lowercase: bool = False) -> Tokens:
+def tokenize_with_offsets(text: str, lowercase: bool = False) -> Tokens:
     """English words by Moses rules, each with the characters of ``text`` it stands for.
 
     A word equals its characters, but for ``@-@`` (a dash). Between words is only white space, so there is one alignment
