@@ -290,7 +290,7 @@ def test_what_cannot_be_removed_is_refused(monkeypatch):
     heads = headdiv.pretrained.attach(model_of("bert"))
     with pytest.raises(DataError, match=r"no head 5 in 'encoder 1'"):
         heads.remove([("encoder 1", 5)])
-    with pytest.raises(DataError, match=r"expected a batch: remove\(gone, batch\)"):
+    with pytest.raises(DataError, match=r"expected a batch: remove\(heads, batch\)"):
         headdiv.pretrained.attach(other("vit")[0]).remove([("encoder 1", 1)])
     monkeypatch.setitem(attached.sys.modules, "transformers", None)
     with pytest.raises(ConfigError, match=r"pip install 'headdiv\[hf\]'"):
