@@ -104,7 +104,7 @@ def insert(model: nn.Module, method: Method | Mapping[str, Any] | str) -> Method
             f"method {name!r} is not registered, and what it makes could not be loaded once the model is saved; "
             f"expected headdiv.register({name}) before"
         )
-    if inserted_method(model) is not None or any(isinstance(part, MultiheadAttention) for part in model.modules()):
+    if inserted_method(model) is not None:
         raise DataError(
             f"{type(model).__name__}: has a method already; expected one ('combined' is several): "
             "headdiv.remove_method(model) takes out what headdiv.insert put there"
@@ -138,7 +138,10 @@ def inserted_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def inserted_method(model: nn.Module) -> Method | None:
-    """A new object of the method in a loaded or attached model; None where nothing was inserted."""
+    """The method in a model, in a loaded or attached one a new object of it; None where there is none."""
+    for module in model.modules():
+        if isinstance(module, MultiheadAttention):
+            return module.method
     attachment = attachment_of(model)
     if attachment is None or not any(isinstance(module, InsertedOutput) for module in model.modules()):
         return None

@@ -328,6 +328,20 @@ def test_a_second_training_takes_its_own_method_unless_another_stands_in_the_mod
         headdiv.pretrained.Trainer(model=trainer.model, method={**DEACON, "m": 2}, **settings)
 
 
+@pytest.mark.parametrize("inserted", [True, False])
+def test_a_training_takes_the_method_that_a_model_with_torchs_attention_has(inserted, tmp_path):
+    if inserted:
+        model = nn.TransformerEncoderLayer(16, 4, 32)
+        method = headdiv.insert(model, DEACON)
+    else:
+        method = headdiv.make_method(DEACON)
+        model = nn.Sequential(headdiv.MultiheadAttention(16, 4, method))
+    settings = {"args": trainer_of(tmp_path, "baseline").args, "model": model}
+    assert headdiv.pretrained.Trainer(method=method, **settings).head_method is method
+    with pytest.raises(DataError, match="has a method already"):
+        headdiv.pretrained.Trainer(method={**DEACON, "m": 2}, **settings)
+
+
 class Shrinking(Method):
     """Adds a loss that has nothing to do with predictions."""
 
