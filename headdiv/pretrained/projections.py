@@ -82,8 +82,10 @@ def attention_of(model: nn.Module) -> Iterator[tuple[AttentionSpec, Projections]
                 D, width = sizes(output)
             except AttributeError:
                 continue
+            K = next((getattr(module, known) for known in WIDTHS if hasattr(module, known)), None)
+            if K is None:
+                continue
             kind = _kind(module, name)
-            K = next(getattr(module, width) for width in WIDTHS if hasattr(module, width))
             spec = AttentionSpec(kind, layers[kind], D, width // K, inputs[0].bias is not None, K)
             layers[kind] += 1
             yield spec, Projections(module, holder, attribute, naming)

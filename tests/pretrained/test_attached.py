@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from attachable import ARCHITECTURES, arguments, difference, logits, model_of, other, output
+from attachable import ARCHITECTURES, ENCODER, SQUARE, arguments, difference, logits, model_of, other, output
 
 import headdiv
 from headdiv.analysis.masking import least_important_first
@@ -271,12 +271,19 @@ def long():
     return transformers.LongT5ForConditionalGeneration(transformers.LongT5Config(**sizes))
 
 
+def segment_anything():
+    """Attention with names that are known, and no attribute that says how wide its heads are."""
+    vision = {**ENCODER, **SQUARE, "mlp_dim": 64, "output_channels": 16, "num_pos_feats": 8, "global_attn_indexes": [1]}
+    return transformers.SamModel(transformers.SamConfig(vision_config=vision))
+
+
 REFUSED = {  # models that are not attached, and key words of the error
     lambda: torch.nn.Linear(2, 2): r"Linear: no attention that is known here; expected .*query/key/value",
     lambda: torch.nn.ModuleList([model_of("bert"), model_of("bert")]): "ModuleList: is several models",
     flash: "runs as 'flash_attention_2'; expected 'sdpa' or 'eager'",
     with_attached_config: "or a model with the same config, is attached already; expected .*deepcopy",
     long: "LongT5ForConditionalGeneration: no attention that is known here",
+    segment_anything: "SamModel: no attention that is known here",
 }
 
 
