@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headdiv.core.errors import DataError
+from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.settings import nearest
 from headdiv.pretrained.attached import transformers
 
 MASKED_SHARE = 0.15  # of the tokens that a masked language model has to predict, as in BERT
@@ -43,8 +44,13 @@ def small_model(kind: str, words: int = 100, seed: int = 1, **settings: Any) -> 
         words: size of its vocabulary. 0 is padding, 1 begins and 2 ends a text, 3 is the mask token.
         seed: for its parameters.
         settings: of its configuration, overriding those of `SMALL`.
+
+    Raises:
+        ConfigError: there is no such key.
     """
     library = transformers()
+    if kind not in SMALL:
+        raise ConfigError(f"kind: found {kind!r}, which is no small model's{nearest(kind, list(SMALL))}")
     name, sizes = SMALL[kind]
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
     cls = getattr(library, name)
@@ -92,8 +98,12 @@ def text_batches(
         labels: with labels; an encoder-decoder always has its decoder's input.
 
     Raises:
-        DataError: a text has no token, or a batch has nothing to predict.
+        DataError: a text has no token, there are more or fewer targets than texts, or a batch has nothing to predict.
     """
+    if targets is None:
+        targets = texts
+    elif len(targets) != len(texts):
+        raise DataError(f"targets: found {len(targets)}, expected one for each of {len(texts)} texts")
     positions = getattr(model.config, "max_position_embeddings", length)
     for name, module in model.named_modules():  # RoBERTa counts from the index after padding's
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
@@ -111,7 +121,7 @@ def text_batches(
         ids, real = _padded(words, padding)
         batch = {"input_ids": ids, "attention_mask": real.long()}
         if model.config.is_encoder_decoder:
-            answers = tokenizer(text_target=list((targets or texts)[first : first + size]), **options)["input_ids"]
+            answers = tokenizer(text_target=list(targets[first : first + size]), **options)["input_ids"]
             answer, real_answer = _padded(answers, -100)
             batch["decoder_input_ids"] = _decoder_input(model, answer, padding)
             batch["decoder_attention_mask"] = real_answer.long()

@@ -5,7 +5,7 @@ import torch
 from attachable import model_of
 
 import headdiv
-from headdiv.core.errors import DataError
+from headdiv.core.errors import ConfigError, DataError
 
 SENTENCES = ["The old dog sees a cat.", "Two men look at a red house.", "A child plays near water.", "No one."] * 2
 TEXTS = ["one two three", "one", "three one two one three two one"]
@@ -56,6 +56,18 @@ def tokenizer_with_ends():
     ends = [(name, tokenizer.convert_tokens_to_ids(name)) for name in ("<s>", "</s>")]
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(single="<s> $A </s>", special_tokens=ends)
     return tokenizer
+
+
+def test_an_unknown_architecture_is_answered_with_the_nearest():
+    with pytest.raises(ConfigError, match=r"'berd', .* did you mean 'bert'"):
+        headdiv.pretrained.small_model("berd")
+
+
+@pytest.mark.parametrize("targets", [[], ["one"], [*TEXTS, "two"]], ids=len)
+def test_every_text_needs_a_target(targets):
+    tokenizer, model = headdiv.pretrained.small_tokenizer(TEXTS, 300), headdiv.pretrained.small_model("bart", 300)
+    with pytest.raises(DataError, match=rf"^targets: found {len(targets)}, expected one for each of 3 texts"):
+        next(headdiv.pretrained.text_batches(model, tokenizer, TEXTS, targets, size=2))
 
 
 def test_texts_without_a_token_or_a_word_to_predict_are_refused():
