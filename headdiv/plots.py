@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
-from headdiv.analysis.similarity import Observed, compare_heads
+from headdiv.analysis.similarity import BY_PAIR, Observed, compare_heads
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.nn.records import HeadRecord
 
@@ -51,9 +51,15 @@ def head_map(frame: pd.DataFrame | pd.Series, measure: str | None = None, ax: Ax
         frame: of `ModelHeads.to_frame`, or another with module and head as its index; or one column of it.
         measure: which column; not needed where there is one.
         ax: to draw into.
+
+    Raises:
+        DataError: there is no such column, or several and no ``measure``.
     """
-    if measure is None and frame.ndim > 1 and len(frame.columns) == 1:
-        measure = frame.columns[0]
+    if frame.ndim > 1:
+        if measure is None and len(frame.columns) == 1:
+            measure = frame.columns[0]
+        if measure not in frame.columns:
+            raise DataError(f"measure: found {measure!r}, expected one of {', '.join(map(str, frame.columns))}")
     column = frame if frame.ndim == 1 else frame[measure]
     rows = column.unstack().reindex(column.index.get_level_values(0).unique())
     modules, heads = rows.shape
@@ -88,18 +94,21 @@ def similarity_map(
         ax: to draw into.
 
     Raises:
-        DataError: there is no such module, or records have no weights.
+        DataError: there is no such module or measure, or records have no weights.
     """
     if isinstance(records, Tensor | np.ndarray):
         pairs = records
     else:
-        chosen = [record for record in records if name in (None, record.spec.name)]
-        names = {record.spec.name for record in chosen}
-        if len(names) != 1:
-            raise DataError(f"name: found {name!r}, which is not one module ({', '.join(sorted(names)) or 'none'})")
+        if measure not in BY_PAIR:
+            raise DataError(f"measure: found {measure!r}, expected one of {', '.join(BY_PAIR)}")
+        found = list(records)
+        chosen = [record for record in found if name in (None, record.spec.name)]
+        if len({record.spec.name for record in chosen}) != 1:
+            names = ", ".join(dict.fromkeys(record.spec.name for record in found)) or "none"
+            raise DataError(f"name: found {name!r}, expected one of the modules with records: {names}")
         for record in chosen:
             _must_have_weights(record)
-        ((_, comparison),) = compare_heads(Observed([record], {}) for record in chosen)
+        ((_, comparison),) = compare_heads((Observed([record], {}) for record in chosen), enough=math.inf)
         pairs = getattr(comparison, measure)
     cells = np.asarray(pairs.detach().cpu() if isinstance(pairs, Tensor) else pairs, dtype=float)  # (H, H)
     ax = _axes(ax, 0.42 * len(cells) + 2, 0.42 * len(cells) + 1)
@@ -182,7 +191,7 @@ def draw_maps(
         axes: (rows, columns); those beyond a row's panels stay empty.
         rows: panels by their titles.
         limit: of the colours.
-        x: label of the lowest row's horizontal axes.
+        x: label of every panel's horizontal axis.
         y: label of each row.
 
     Returns:

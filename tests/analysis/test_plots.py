@@ -12,6 +12,7 @@ from matplotlib import pyplot
 
 import headdiv
 from headdiv import plots
+from headdiv.analysis import similarity
 from headdiv.analysis.masking import HeadChange
 from headdiv.analysis.similarity import Observed, compare_heads
 from headdiv.core.errors import ConfigError, DataError
@@ -63,6 +64,8 @@ def test_a_measure_of_every_head_is_a_row_for_each_module():
     change = plots.head_map(frame["entropy"].rename("loss change") - 1e-3 - frame["entropy"].mean()).images[0]
     assert change.norm.vmin == -change.norm.vmax  # so is what has negative values
     assert "units of 0.001" in plots.head_map(0.001 + 0 * frame["entropy"]).get_title()
+    with pytest.raises(DataError, match="measure: found None, expected one of confidence, entropy, "):
+        plots.head_map(frame)
 
 
 def test_modules_of_different_numbers_of_heads_stand_in_their_order():
@@ -80,8 +83,19 @@ def test_the_similarity_of_every_two_heads_is_that_of_the_measures(records):
     assert image_of(ax) == pytest.approx(expected.cosine.numpy())
     assert image_of(plots.similarity_map(torch.eye(3))) == pytest.approx(np.eye(3))
     for name in (None, "encoder 3"):
-        with pytest.raises(DataError, match=f"name: found {name!r}"):
+        with pytest.raises(DataError, match=f"name: found {name!r}, .*: encoder 1, encoder 2"):
             plots.similarity_map(records, name)
+    with pytest.raises(DataError, match="measure: found 'cosin', expected one of cosine, l2"):
+        plots.similarity_map(records, "encoder 2", "cosin")
+
+
+def test_the_similarity_is_that_of_all_records(model, monkeypatch):
+    monkeypatch.setattr(similarity, "ENOUGH", 1)
+    with headdiv.record_heads(model) as records:
+        for x in torch.randn(2, 2, 5, 8):
+            model[0](x, x, x)
+    ((_, expected),) = compare_heads([Observed([record], {}) for record in records], enough=math.inf)
+    assert image_of(plots.similarity_map(records)) == pytest.approx(expected.cka.numpy())
 
 
 def test_an_attention_map_is_of_one_sentence_without_padding(records):
