@@ -29,6 +29,7 @@ from headdiv.analysis.masking import (
     masked_heads,
     masking_changes,
     masks_without,
+    module_named,
     pruning_steps,
 )
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, HeadComparison, Observed, compare_heads
@@ -157,11 +158,14 @@ class ModelHeads:
         """While open, a function for each module replaces its heads' outputs: (T, H, K) -> (T, H, K).
 
         It is called as ``edit(outputs, queries)``, with the layout that says which token each row is.
+
+        Raises:
+            DataError: there is no such module.
         """
         modules = {module.spec.name: module for module in self.modules}
         with uncompiled(), contextlib.ExitStack() as stack:
             for name, edit in edits.items():
-                stack.callback(modules[name].edit_heads(edit).remove)
+                stack.callback(module_named(name, modules).edit_heads(edit).remove)
             yield
 
     # ---- ranking
@@ -218,7 +222,11 @@ class ModelHeads:
         return masking_changes(self.model, lambda masks: self._value(metric, masks), masked)
 
     def pruning_curve(self, metric: Metric, order: Sequence[Head], steps: int = 10) -> list[Pruned]:
-        """A metric with ever fewer heads, from all of them to none of ``order``, without retraining."""
+        """A metric with ever fewer heads, from all of them to none of ``order``, without retraining.
+
+        Raises:
+            DataError: there are fewer than one step, or a head is not there or named twice.
+        """
         points = pruning_steps(self.model, steps, order)
         return [Pruned(kept, self._value(metric, masks)) for kept, masks in points]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -31,8 +32,7 @@ class HeadChange(NamedTuple):
 
     place: str  # attention module
     head: int  # from 1
-    change: float  # of the validation loss, in nats per prediction: above 0 where the head is useful
-    score: float | None = None  # of the task's score, in files from before the loss alone was measured
+    change: float  # of what is measured, or Michel et al.'s estimate of it; of a loss, above 0 where the head is useful
 
 
 def heads_of(model: nn.Module) -> dict[str, int]:
@@ -46,6 +46,13 @@ def heads_of(model: nn.Module) -> dict[str, int]:
 
 def _modules(model: nn.Module) -> dict[str, HeadModule]:
     return by_name((module.spec.name, module) for module in attention_modules(model))
+
+
+def module_named(name: str, modules: Mapping[str, HeadModule]) -> HeadModule:
+    """One of a model's attention modules; a DataError where there is none of this name."""
+    if name not in modules:
+        raise DataError(f"the model has no attention {name!r}; there are: {', '.join(modules)}")
+    return modules[name]
 
 
 @contextlib.contextmanager
@@ -67,10 +74,9 @@ def masked_heads(model: nn.Module, masks: Masks) -> Iterator[None]:
     """
     modules = _modules(model)
     for name, mask in masks.items():
-        if name not in modules:
-            raise DataError(f"the model has no attention {name!r}; there are: {', '.join(modules)}")
-        if len(mask) != modules[name].head_slots:
-            raise DataError(f"{name} has {modules[name].head_slots} heads, found a mask of {len(mask)} numbers")
+        slots = module_named(name, modules).head_slots
+        if len(mask) != slots:
+            raise DataError(f"{name} has {slots} heads, found a mask of {len(mask)} numbers")
     with uncompiled(), contextlib.ExitStack() as stack:
         for name, mask in masks.items():
             device = next((p.device for p in modules[name].parameters()), None)  # attached heads have none
@@ -122,7 +128,16 @@ def least_important_first(importance: Sequence[HeadChange]) -> list[Head]:
 
 
 def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[tuple[int, dict[str, Tensor]]]:
-    """Number of heads kept and masks for each point of a pruning curve, starting with all heads."""
+    """Number of heads kept and masks for each point of a pruning curve, starting with all heads.
+
+    Raises:
+        DataError: there are fewer than one step, or a head is not there or named twice.
+    """
+    if steps < 1:
+        raise DataError(f"steps: found {steps}, expected at least 1")
+    for (name, head), count in Counter(map(tuple, order)).items():
+        if count > 1:
+            raise DataError(f"order: found head {head} of {name!r} {count} times, expected each head once at most")
     heads = sum(heads_of(model).values())
     steps = max(min(steps, len(order)), 1)  # of at least one head each
     counts = sorted({round(step * len(order) / steps) for step in range(steps + 1)})

@@ -279,6 +279,7 @@ def edited_to(result):
     return use
 
 
+TWICE = [("encoder 1", 2), ("encoder 2", 2), ("encoder 1", 2)]
 REFUSALS = [  # a use of heads, and key words of the error
     (lambda _: ModelHeads(nn.Linear(2, 2)), "found no attention that headdiv built"),
     (lambda _: headdiv.record_heads(nn.Linear(2, 2)).__enter__(), "found no heads to record"),
@@ -286,6 +287,12 @@ REFUSALS = [  # a use of heads, and key words of the error
     (lambda heads: heads.to_frame([torch.randn(0, 5, D).double()]), "batches: found no word"),
     (lambda heads: heads.importance([batch_of()]), "^loss: found None, expected a scalar"),
     (lambda heads: heads.masked({"cross 4": [1]}).__enter__(), "no attention 'cross 4'"),
+    (lambda heads: heads.edited({"cross 4": lambda outputs, _: outputs}).__enter__(), "no attention 'cross 4'"),
+    (
+        lambda heads: heads.pruning_curve(lambda: 0.0, [("encoder 1", 1)], steps=0),
+        "steps: found 0, expected at least 1",
+    ),
+    (lambda heads: heads.pruning_curve(lambda: 0.0, TWICE), "order: found head 2 of 'encoder 1' 2 times"),
     (lambda heads: heads.masked({"encoder 1": [1]}).__enter__(), "encoder 1 has 3 heads, found a mask of 1"),
     (edited_to(torch.zeros(11, 1, 4)), r"an edit returned the shape \(11, 1, .*, expected \(T, H, K\) = \(11"),
     (edited_to(None), "an edit returned None"),

@@ -33,7 +33,7 @@ def importance(variant, seed=1, **more):
         "loss": {"value": 1.0, "unit": "nats/token", "signature": "s"},
         "score": None,
         "heads": [
-            {"place": "cross 1", "head": 2, "change": -0.001, "score": None},
+            {"place": "cross 1", "head": 2, "change": -0.001},
             {"place": "encoder 1", "head": 1, "change": 0.25, "score": None},
         ],
         "order": [["cross 1", 2], ["encoder 1", 1]],

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
 
 from headdiv.analysis.masking import (
     Head,
@@ -38,6 +40,11 @@ class Kept(Record):
     loss: float
 
 
+def _without_score(head: Any) -> Any:
+    """A head's change without the task's score, which files from before the loss alone was measured have too."""
+    return {key: value for key, value in head.items() if key != "score"} if isinstance(head, dict) else head
+
+
 class ImportanceResult(RunIdentity):
     """Importance of every head of a run, and the pruning curve, as `importance_record` measures them.
 
@@ -50,7 +57,7 @@ class ImportanceResult(RunIdentity):
 
     modules: dict[str, int]
     loss: StoredScore
-    heads: list[HeadChange]
+    heads: list[Annotated[HeadChange, BeforeValidator(_without_score)]]
     curve: list[Kept]
 
     @property
