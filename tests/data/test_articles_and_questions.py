@@ -117,6 +117,8 @@ ANSWER = ("answers", 0)
         ((*ANSWER, "answer_start"), 12, "answer not at answer_start"),
         ((*ANSWER, "answer_start"), "13", "answer not at answer_start"),
         (("answers",), [], "no answers"),
+        (("answers",), ["the Mur"], "answers not a list of objects"),
+        (("answers",), {"text": ["the Mur"], "answer_start": [13]}, "answers not a list of objects"),
         (("question",), " \n", 'no text under "question"'),
         (("id",), None, 'no text under "id"'),
     ],
@@ -140,6 +142,8 @@ def test_a_question_that_cannot_be_used(tmp_path, keys, value, reason):
     [
         ([], "not of SQuAD's form"),
         ({"data": [{"paragraphs": [{"context": "c"}]}]}, "not of SQuAD's form"),
+        ({"data": [{"paragraphs": [{"context": "c", "qas": ["x"]}]}]}, "not of SQuAD's form"),
+        ({"data": [{"paragraphs": [GOOD | {"context": None}]}]}, "not of SQuAD's form"),
         ({"data": []}, "the file holds no questions, expected at least one"),
     ],
 )

@@ -146,6 +146,13 @@ def test_nothing_is_cut_filled_up_or_put_around():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        ([], "found no model, expected a tokeniser whose model is of type BPE"),
+        ({"model": None}, "found no model, expected a tokeniser whose model is of type BPE"),
+        ({"model": {"type": "BPE", "merges": []}}, "the BPE model's vocabulary of 0 entries lacks <|endoftext|>"),
+        (
+            {"model": {"type": "BPE", "vocab": {END_TEXT: 0}, "merges": [["a", "b"]]}},
+            "not a tokeniser that `tokenizers` can read (",
+        ),
         ("{", "line 1: not valid JSON (Expecting property name"),
         ({"model": {"type": "Unigram", "vocab": []}}, "found Unigram, expected a tokeniser whose model is of type BPE"),
         (without_end(neox_like()), f"the BPE model's vocabulary of {SIZE} entries lacks <|endoftext|>"),

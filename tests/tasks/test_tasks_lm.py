@@ -16,6 +16,7 @@ from headdiv.companion.tasks import TASKS, lm
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.lm import LMData, convergence_epoch, text_measures
 from headdiv.core.errors import ConfigError
+from headdiv.core.settings import check
 
 TASK = TASKS["lm"]
 
@@ -78,6 +79,11 @@ def test_a_source_that_slimpajama_does_not_have():
     TASK.check_data(LMData(**data, mixture={"C4": 1.0, "Books": 2.0}))
     with pytest.raises(ConfigError, match=r"^data\.mixture\.Book: unknown source; did you mean 'Books'\?$"):
         TASK.check_data(LMData(**data, mixture={"C4": 1.0, "Book": 2.0}))
+
+
+def test_what_is_no_pattern_of_a_documents_first_line():
+    with pytest.raises(ConfigError, match=r"^data\.document_start: input should be a regular expression \(missing \)"):
+        check(LMData, {"name": "toy", "epoch_tokens": 1, "document_start": "("}, ("data",))
 
 
 # ---- measures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import statistics
 import time
 from abc import abstractmethod
@@ -13,7 +14,8 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
 from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
@@ -21,13 +23,8 @@ from headdiv.companion.data.corpora.masking import MaskedStream
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
 from headdiv.companion.data.data_config import DataConfig
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
-from headdiv.companion.models.language_model import (
-    IGNORED,
-    LanguageModel,
-    Windows,
-    likeliest_tokens,
-    make_windows,
-)
+from headdiv.companion.models.batching import IGNORED
+from headdiv.companion.models.language_model import LanguageModel, Windows, likeliest_tokens, make_windows
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.sizes import LMConfig
 from headdiv.companion.tasks.base import TRAINING_LOSS, MainScore, Panel, Run, Score, Task, held_out_loss, score
@@ -81,6 +78,16 @@ class LMData(DataConfig):
     boundaries: bool = Field(True, description="attention and positions restart at each document")
     epoch_tokens: int = Field(ge=1, description="training tokens of an epoch")
     block: int = Field(256, ge=1, description="windows that are shuffled together")
+
+    @field_validator("document_start")
+    @classmethod
+    def _is_a_pattern(cls, document_start: str | None) -> str | None:
+        try:
+            re.compile(document_start or "")
+        except re.error as error:
+            context = {"problem": str(error)}
+            raise PydanticCustomError("pattern", "Input should be a regular expression ({problem})", context) from None
+        return document_start
 
     @model_validator(mode="after")
     def _a_stream_has_no_examples(self) -> LMData:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from headdiv.companion.data.corpora.masking import MaskedCorpus, MaskedStream, load_mlm, open_masked_stream
 from headdiv.companion.data.tokenization.bpe import Bpe
-from headdiv.companion.models.language_model import IGNORED, MaskedModel, Windows, fill_in, make_masked_windows
+from headdiv.companion.models.batching import IGNORED
+from headdiv.companion.models.language_model import MaskedModel, Windows, fill_in, make_masked_windows
 from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
 from headdiv.companion.tasks.lm import PERPLEXITY_CAPTION, LMData, StreamTask, perplexity, perplexity_curves
 from headdiv.companion.tasks.run_config import RunConfig

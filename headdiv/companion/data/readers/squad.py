@@ -49,8 +49,11 @@ def read_squad(paths: Sequence[Path], bad_records: BadRecords) -> list[Question]
         try:
             paragraphs = [paragraph for article in articles["data"] for paragraph in article["paragraphs"]]
             records = [(record, paragraph["context"]) for paragraph in paragraphs for record in paragraph["qas"]]
+            fits = all(isinstance(record, dict) and isinstance(context, str) for record, context in records)
         except (KeyError, TypeError):
-            raise DataError(f"{path}: not of SQuAD's form, expected data: paragraphs: context and qas") from None
+            fits = False
+        if not fits:
+            raise DataError(f"{path}: not of SQuAD's form, expected data: paragraphs: context and qas")
         if not records:
             raise DataError(f"{path}: the file holds no questions, expected at least one")
         for number, (record, context) in enumerate(records, start=1):
@@ -63,8 +66,10 @@ def read_squad(paths: Sequence[Path], bad_records: BadRecords) -> list[Question]
 
 
 def _question(record: dict[str, Any], context: str) -> Question:
-    answers = []
-    for answer in record.get("answers") or ():
+    given, answers = record.get("answers") or [], []
+    if not isinstance(given, list) or not all(isinstance(answer, dict) for answer in given):
+        raise BadRecordError("answers not a list of objects")
+    for answer in given:
         text, start = text_of(answer, "text"), answer.get("answer_start")
         if not isinstance(start, int) or start < 0 or not context.startswith(text, start):
             raise BadRecordError("answer not at answer_start")

@@ -82,14 +82,19 @@ def load_bpe(path: Path | str) -> Bpe:
         DataError: the file is missing, not JSON or no BPE tokeniser, or it lacks ``<|endoftext|>``.
     """
     content = read_json(path)
-    model = content.get("model", {})
+    model = content.get("model") if isinstance(content, dict) else None
+    if not isinstance(model, dict):
+        raise DataError(f"{path}: found no model, expected a tokeniser whose model is of type BPE")
     # Files from before the library's release 0.11 do not name the model's type, but BPE alone has merges.
     if model.get("type", "BPE") != "BPE" or "merges" not in model:
         raise DataError(f"{path}: found {model.get('type')}, expected a tokeniser whose model is of type BPE")
-    vocabulary = model["vocab"]
+    vocabulary = model.get("vocab") or {}
     if END_TEXT not in vocabulary:
         raise DataError(f"{path}: the BPE model's vocabulary of {len(vocabulary)} entries lacks {END_TEXT}")
     # Texts must not be truncated or padded: windows are cut later.
     content = content | {"added_tokens": [], "truncation": None, "padding": None}
-    tokenizer = Tokenizer.from_str(json.dumps(content))
+    try:
+        tokenizer = Tokenizer.from_str(json.dumps(content))
+    except Exception as error:  # what the library raises is of no class of its own
+        raise DataError(f"{path}: not a tokeniser that `tokenizers` can read ({error})") from None
     return Bpe(tokenizer, len(vocabulary), vocabulary[END_TEXT])
