@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from surroundings import Power, fail_after
 
 from headdiv.companion.experiments.running import build_model, run_folder, task_loss, train
-from headdiv.companion.models.language_model import IGNORED
+from headdiv.companion.models.batching import IGNORED
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import Run, vocabulary_of

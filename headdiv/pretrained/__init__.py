@@ -5,8 +5,9 @@ Needs the extra `hf`, which is imported with the first model.
 
 from typing import TYPE_CHECKING, Any
 
+from headdiv.analysis.masking import least_important_first
 from headdiv.pretrained.insertion import inserted_method
-from headdiv.pretrained.measures import attach, copied, least_important_first
+from headdiv.pretrained.measures import attach, copied
 from headdiv.pretrained.saved import load
 from headdiv.pretrained.texts import small_model, small_tokenizer, text_batches
 

@@ -16,14 +16,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from headdiv.analysis.heads import ModelHeads, evaluating, head_table
-from headdiv.analysis.masking import Head, least_important_first, masks_without
+from headdiv.analysis.heads import ModelHeads, evaluating
+from headdiv.analysis.masking import Head, masks_without
 from headdiv.core.errors import DataError
 from headdiv.nn.records import HeadRecord, attention_modules
 from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, detach_heads
 from headdiv.pretrained.removal import remove_heads_checked
-
-__all__ = ["attach", "copied", "head_table", "least_important_first"]
 
 Arguments = Mapping[str, Tensor]  # of a forward pass: input_ids, attention_mask, labels, …
 

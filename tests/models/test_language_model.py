@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from small_runs import METHODS, assert_gradients_of_the_loss, randomise
 from torch.nn import functional as F
 
+from headdiv.companion.models.batching import IGNORED
 from headdiv.companion.models.language_model import (
-    IGNORED,
     LanguageModel,
     MaskedModel,
     fill_in,

@@ -11,7 +11,8 @@ from small_runs import small_config, untrained
 from surroundings import as_rank, enter
 
 from headdiv.companion.data.corpora.mixture import HeldOut
-from headdiv.companion.models.language_model import IGNORED, likeliest_tokens
+from headdiv.companion.models.batching import IGNORED
+from headdiv.companion.models.language_model import likeliest_tokens
 from headdiv.companion.tasks import TASKS, lm
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.lm import LMData, convergence_epoch, text_measures

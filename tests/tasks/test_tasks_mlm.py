@@ -8,7 +8,8 @@ import pytest
 import torch
 from small_runs import small_config, untrained
 
-from headdiv.companion.models.language_model import IGNORED, make_masked_windows
+from headdiv.companion.models.batching import IGNORED
+from headdiv.companion.models.language_model import make_masked_windows
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.core.errors import DataError

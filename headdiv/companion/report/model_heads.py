@@ -11,12 +11,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from torch import nn
 
+from headdiv.analysis.heads import head_table
 from headdiv.companion.data.readers.lines import read_lines
 from headdiv.companion.report.plotting import STYLE
 from headdiv.core.errors import DataError
 from headdiv.plots import head_map
 from headdiv.pretrained.attached import transformers
-from headdiv.pretrained.measures import Arguments, attach, head_table
+from headdiv.pretrained.measures import Arguments, attach
 from headdiv.pretrained.saved import load
 from headdiv.pretrained.texts import text_batches
 
