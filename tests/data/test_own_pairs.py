@@ -98,6 +98,10 @@ def test_splits_of_ones_own_stay(tmp_path):
     files[1] = put(tmp_path, "train.fr", (target for _, target in parts["train"][:18]))
     with pytest.raises(DataError, match=r"train\.en is both train and test \(as .*copy\.en\)"):
         write_profile(tmp_path, files)
+    files[2:4] = [put(tmp_path, f"valid.{language}", [""]) for language in ("en", "fr")]
+    with pytest.raises(DataError, match=r"valid\.en and .*valid\.fr: expected a pair at least without an empty"):
+        write_profile(tmp_path / "own", files)
+    assert not (tmp_path / "own").exists()
 
 
 @pytest.mark.parametrize(

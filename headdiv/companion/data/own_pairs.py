@@ -101,6 +101,9 @@ def write_profile(project: Path, files: Sequence[Path], languages: tuple[str, st
         raise ConfigError(f"{profile}: is there already; remove it, and it is written anew")
     bad_records = BadRecords(strict=False)
     pairs_of_texts = [_read_pairs(text, bad_records) for text in texts]
+    for text, pairs in zip(texts, pairs_of_texts, strict=True):
+        if not pairs:
+            raise DataError(f"{' and '.join(map(str, text))}: expected a pair at least without an empty sentence")
     refuse_shared(dict(zip(SPLITS, texts, strict=False)))
     title = " and ".join(file.name for file in texts[0])
     if len(texts) == 1:
