@@ -156,6 +156,10 @@ def test_an_epoch_that_is_stored_stays_where_a_lost_training_is_repeated_to_othe
     assert again.chosen.curves[101][1:] == choice.chosen.curves[101][1:]
     assert {where.processor for where in again.origins} == {"another processor", origin["processor"]}
     assert "another processor" in table_data("tiny", f"{EXPERIMENT}_tuning").markdown()
+    (folder / "choice.json").unlink()
+    write_json(path, training | {"epochs": "three"})
+    with fails(f"{path.relative_to(tuned.home)}.epochs: ", ConfigError):
+        tune("baseline")
 
 
 def test_a_setting_that_diverges_falls_out_and_the_test_set_is_not_read(untuned, monkeypatch):

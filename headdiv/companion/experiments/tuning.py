@@ -250,7 +250,7 @@ def _training(arm: Arm, number: int, seed: int, epochs: int) -> Training:
     path = arm.choice_file.with_name(f"{run_name(config)}.json")
     stored = Training(run=run_name(config), setting=setting, seed=seed)
     if path.is_file():
-        stored = check(Training, read_json(path))
+        stored = check(Training, read_json(path), (str(path),))
     if stored.epochs >= epochs or len(stored.curve) < stored.epochs:
         return stored
     progress.message(f"{arm.name}, setting {number + 1}: {setting}")
