@@ -127,7 +127,9 @@ def params(experiment: str, profile: str) -> None:
 @SEED
 @PROFILE
 @click.option("--no-scores", is_flag=True, help="Train alone, and leave evaluation to the run's notebook.")
-@click.option("--tensorboard", type=PATH, metavar="FOLDER", help="Write each epoch's numbers there for TensorBoard.")
+@click.option(
+    "--tensorboard", type=PATH, metavar="FOLDER", help="Write numbers of steps and epochs there for TensorBoard."
+)
 def train(experiment: str, variant: str, seed: int, profile: str, no_scores: bool, tensorboard: Path | None) -> None:
     """Train and evaluate one run and record its metrics.
 

@@ -190,7 +190,7 @@ def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]])
 def _is_intact(folder: Path, warn: bool = False) -> bool:
     """Whether a prepared corpus is there as it was written."""
     if not (folder / manifest.MANIFEST).is_file() and not (folder / "corpus.json").is_file():
-        return False  # Snakemake makes the folder before it asks for the file
+        return False  # not prepared yet: nothing to warn of
     try:
         manifest.check(folder, key=folder.name)
     except DamageError as error:

@@ -346,7 +346,7 @@ def task_loss(config: RunConfig, model: nn.Module) -> Loss:
 
 @contextlib.contextmanager
 def tensorboard_log(folder: Path) -> Iterator[Log]:
-    """Write the numbers of each epoch to ``folder``, over the steps done; `tensorboard --logdir` shows them.
+    """Write the numbers of steps and epochs to ``folder``, over the steps done; `tensorboard --logdir` shows them.
 
     Raises:
         ModuleNotFoundError: tensorboard is not installed.

@@ -246,7 +246,9 @@ def write_shards(folder: Path | str, documents: int, seed: int) -> None:
     documents than `FEWEST_DOCUMENTS` are a ConfigError.
     """
     if documents < FEWEST_DOCUMENTS:
-        raise ConfigError(f"toy shards: the number of documents is {documents}, expected {FEWEST_DOCUMENTS} or more")
+        raise ConfigError(
+            f"data.examples: found {documents} documents of generated text, expected at least {FEWEST_DOCUMENTS}"
+        )
     draw = Draw(random.Random(seed))
     used: set[str] = set()
     train = documents - 2 * (documents // 10)
