@@ -55,8 +55,9 @@ def save(
         recent: its states after the last epochs, which are to be averaged.
     """
     tensors = {"random": distributed.gathered(torch.get_rng_state())}  # (ranks, bytes)
-    if torch.cuda.is_available():
-        tensors["random_cuda"] = distributed.gathered(torch.cuda.get_rng_state())
+    device = next(model.parameters()).device
+    if device.type == "cuda":
+        tensors["random_cuda"] = distributed.gathered(torch.cuda.get_rng_state(device))
     if not distributed.is_first():
         return
     with replacing(folder / f"step{step}") as temporary:
@@ -125,7 +126,7 @@ def restore(
     if rank < len(random):
         torch.set_rng_state(random[rank].clone())  # torch does not take a row of another tensor
         if device.type == "cuda" and random_cuda is not None:
-            torch.cuda.set_rng_state(random_cuda[rank].clone())
+            torch.cuda.set_rng_state(random_cuda[rank].clone(), device)
     else:
         torch.manual_seed(zlib.crc32(f"{newest.name} {rank}".encode()))
     best = _read(newest / _BEST) if state.pop(_BEST, False) else None
