@@ -33,11 +33,6 @@ from headdiv.nn.records import HeadRecord, attention_modules, by_name
 from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, Kind
 
 
-def mixed(Z: Tensor, alphas: Tensor, beta: Tensor) -> Tensor:
-    """Z' = A Z over the heads, plus the bias of the authors' code: (T, H, K) -> (T, H, K)."""
-    return torch.einsum("ij,tjk->tik", alphas, Z) + beta[:, None]
-
-
 class MixingOutput(WeightAndBias):
     """W^O after the mixture of heads.
 
@@ -62,13 +57,15 @@ class MixingOutput(WeightAndBias):
         nn.init.eye_(self.alphas)
         self.former_norm.fill_(float(self.spec.heads))
 
-    def literal(self, z: Tensor) -> Tensor:
-        """As the paper has it: (T, H·K) -> (T, D)."""
-        by_head = z.unflatten(1, (self.spec.heads, -1))  # (T, H, K)
-        return linear(mixed(by_head, self.alphas, self.beta).flatten(1), self.weight, self.bias)
+    def forget_interrupted_step(self) -> None:
+        """Start a step afresh: nothing of an interrupted one stays."""
+        self.current_norm = None
 
     def forward(self, z: Tensor) -> Tensor:
-        """`literal` with A multiplied into W^O, since both are linear: T rows pay for one product."""
+        """W^O of Z' = A Z + β (a β for each head, from the authors' code): (T, H·K) -> (T, D).
+
+        A is multiplied into W^O, since both are linear: T rows pay for one product.
+        """
         by_head = self.weight.view(-1, self.spec.heads, self.spec.d_head)  # (D, H, K)
         weight = torch.matmul(self.alphas.T, by_head)  # head j reaches the output through column j of A
         bias = self.bias + by_head.sum(dim=2) @ self.beta

@@ -63,6 +63,14 @@ PLACES_OF = {  # where each kind of training is interrupted: its arguments, and 
         {"options": {"name": "homeostasis", "attention": "rfb-kwta", "s_att": 0.5, "q_att": 3}}, ["before a checkpoint"]
     ),
     "mixing": ({"options": {"name": "mixing", "start": 0.4}}, ["within a step"]),
+    "mixing, back to where Alphas rest": (
+        {
+            "options": {"name": "mixing", "start": 0.6},
+            "batches": lambda: texts().split(8),
+            "checkpoint_seconds": 1e9,  # after epochs alone
+        },
+        ["within a step"],
+    ),
     "dynamic-rotation": (
         {"options": {"name": "dynamic-rotation", "choice": "random", "swaps": 1, "kinds": ["encoder"]}},
         ["before the end of an epoch", "after the end of an epoch"],
@@ -86,7 +94,7 @@ PLACES_OF = {  # where each kind of training is interrupted: its arguments, and 
 CASES = {name: arguments for name, (arguments, _) in PLACES_OF.items()}
 PLACES = {  # which call fails, and whether before or after what it does
     "before a step": (Learner, "step", 3, "before"),
-    "within a step": (Learner, "backward", 5, "after"),
+    "within a step": (Learner, "backward", 6, "after"),
     "before a checkpoint": (checkpoints, "save", 3, "before"),
     "while it is written": (checkpoints, "save_model", 3, "after"),
     "after a checkpoint": (checkpoints, "save", 3, "after"),
