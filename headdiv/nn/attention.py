@@ -56,7 +56,8 @@ class AttentionModule(HeadModule, ABC):
             return self._forward_windows(prefixes, None, AttentionLayout(rows, rows, None))[:, -1]
         queries = cache.lines.spread(x)  # (n, W, D)
         mask = cache.mask[:, None, None].expand(-1, -1, queries.shape[1], -1)  # (n, 1, W, S)
-        layout = AttentionLayout(_window_rows(queries), _window_rows(cache.rows), mask)
+        slots = one_token_each(queries.shape[0] * queries.shape[1], cache.lines.position, x.device)
+        layout = AttentionLayout(_window_rows(queries), _window_rows(cache.rows), mask, rows_of_edits=slots)
         return cache.lines.collect(self._forward_windows(queries, cache.rows.flatten(0, 1), layout))
 
     def edited_in_step(self, heads: Tensor, cache: Any) -> Tensor:

@@ -81,6 +81,7 @@ class AttentionLayout:
     # Of the weights. Where it is a number, attention is computed as torch.nn.MultiheadAttention does: the mask has a
     # gradient, and only -inf excludes.
     dropout: float | None = None
+    rows_of_edits: PackedRows | None = None  # what edits of heads are given in place of the queries, in decoding
     dropped: list[Tensor] = field(default_factory=list)  # weights after dropout, as torch returns them, are put here
 
     def written_out(self) -> Tensor:

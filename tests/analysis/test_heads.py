@@ -10,6 +10,8 @@ from torch.nn.utils import prune
 import headdiv
 from headdiv.analysis.heads import ModelHeads
 from headdiv.core.errors import ConfigError, DataError
+from headdiv.nn.attention import AttentionModule
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.pretrained.texts import small_model
 
 D, H = 12, 3
@@ -94,8 +96,12 @@ def test_masks_and_edits_act_on_a_compiled_model(made):
         torch.testing.assert_close(call(), plain)
 
 
-@pytest.mark.parametrize("name", ["baseline", "moa", "drop-head"])
-def test_edits_act_in_cached_decoding_too(name):
+@pytest.mark.parametrize(
+    ("name", "own_cache"), [("baseline", True), ("moa", True), ("drop-head", True), ("baseline", False)]
+)
+def test_edits_act_in_cached_decoding_too(name, own_cache, monkeypatch):
+    for member in () if own_cache else ("self_cache", "cross_cache", "step"):
+        monkeypatch.setattr(MultiHeadAttention, member, getattr(AttentionModule, member))
     model, _ = tiny(EXAMPLES[name][0])
     batch, seen = make_batch(some_pairs(1, seed=5), [0]), []
 
@@ -110,7 +116,9 @@ def test_edits_act_in_cached_decoding_too(name):
         steps = [model.step(word[None], state)[0] for word in batch.target_in]
     torch.testing.assert_close(torch.stack(steps), expected)
     assert len(expected) > 1
-    assert seen[2:] == [[position] for position in range(len(expected)) for _ in range(2)]
+    for position, (own, cross) in enumerate(zip(seen[2::2], seen[3::2], strict=True)):
+        assert own == ([position] if own_cache else [*range(position + 1)])
+        assert cross == [position]
 
 
 def test_measures_count_a_word_that_sees_no_key_as_zeros():
