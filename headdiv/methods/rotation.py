@@ -118,20 +118,25 @@ def swap_heads(model: nn.Module, swaps: Sequence[Swap], optimiser: torch.optim.O
         optimiser: its state for these rows moves too; None: it stays.
 
     Raises:
-        TrainingError: the model has no such layer or head, or the projections of two modules differ or hold more than
-            weight and bias. Nothing is swapped then.
+        TrainingError: the model has no such layer or head; the projections of two modules differ, hold more than weight
+            and bias, or only one of them has a state in the optimiser. Nothing is swapped then.
         DataError: two modules share a name.
     """
     modules = by_name((module.spec.name, module) for module in ordinary_modules(model))
     pairs = [tuple(_projections(modules, kind, head) for head in heads) for kind, *heads in swaps]
+    state = {} if optimiser is None else optimiser.state
     for (kind, one, other), (first, second) in zip(swaps, pairs, strict=True):
+        what = f"heads of {kind} {one.layer + 1} and {kind} {other.layer + 1} are to be swapped, and"
         shapes = [[(len(rows), *parameter.shape[1:]) for parameter, rows in head] for head in (first, second)]
         if shapes[0] != shapes[1]:
             raise TrainingError(
-                f"heads of {kind} {one.layer + 1} and {kind} {other.layer + 1} are to be swapped, and their parameters "
-                f"have the shapes {shapes[0]} and {shapes[1]}; expected one width, and biases in both or in neither"
+                f"{what} their parameters have the shapes {shapes[0]} and {shapes[1]}; expected one width, and biases "
+                "in both or in neither"
             )
-    state = {} if optimiser is None else optimiser.state
+        if any(bool(state.get(p)) != bool(state.get(q)) for (p, _), (q, _) in zip(first, second, strict=True)):
+            raise TrainingError(
+                f"{what} the optimiser has a state for one of the two; expected both trained, or optimiser_state: false"
+            )
     for first, second in pairs:
         for (parameter, rows), (other_parameter, other_rows) in zip(first, second, strict=True):
             _exchange(parameter, rows, other_parameter, other_rows)
@@ -245,7 +250,7 @@ class Rotation(SwappingMethod):
         """The swaps that the plan has for the coming epoch.
 
         Raises:
-            TrainingError: the model's single stack is not the one that the plan names.
+            TrainingError: the model has no such attention, layer or head; see also `swap_heads`.
         """
         grids, swaps = grids_of_specs(module.spec for module in ordinary_modules(end.model)), list[Swap]()
         for number, planned in enumerate(self.options.plan):
@@ -330,7 +335,7 @@ class DynamicRotation(SwappingMethod):
         """Swap, swap back, or rest.
 
         Raises:
-            TrainingError: the model has no attention of these kinds.
+            TrainingError: the model has no attention of these kinds; see also `choose` and `swap_heads`.
         """
         options, epoch = self.options, end.epoch + 1
         chosen, standing = _standing_swaps(end.history)
@@ -342,8 +347,17 @@ class DynamicRotation(SwappingMethod):
         return self._swap(end, self.choose(end)) if due and epoch <= options.last else {}
 
     def choose(self, end: EpochEnd) -> list[Swap]:
-        """Pairs of heads by the configured measure on the validation split; a TrainingError if there are too few."""
+        """Pairs of heads by the configured measure on the validation split.
+
+        Raises:
+            TrainingError: there are too few, or modules of one kind differ in their number of heads.
+        """
         specs = [module.spec for module in of_kinds(ordinary_modules(end.model), self.options.kinds)]
+        for kind in ATTENTION_KINDS:
+            numbers = {spec.heads for spec in specs if spec.kind == kind}
+            if len(numbers) > 1:
+                found = " and ".join(map(str, sorted(numbers)))
+                raise TrainingError(f"{kind} attention has modules of {found} heads; expected one number")
         if problem := self.options.too_many(grids_of_specs(specs)):
             raise TrainingError(f"method.{problem[0]}: {problem[1]}")
         importance = self._importance(end, specs)

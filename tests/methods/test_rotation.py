@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_model import loss_of, make_batch
 
+from headdiv.analysis.heads import ModelHeads
 from headdiv.analysis.similarity import Measured, Observed, measure_heads
 from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method, rotation
@@ -121,6 +122,21 @@ def test_what_cannot_be_swapped_whole_is_not_swapped_in_part(other, message):
     with pytest.raises(TrainingError, match=message):
         swap_heads(modules, [possible, ("encoder", HeadIndex(0, 2), HeadIndex(1, 2))])
     assert all(torch.equal(value, before[name]) for name, value in modules.state_dict().items())
+
+
+@pytest.mark.parametrize("frozen", ["first", "second"])
+def test_heads_of_which_one_was_not_trained_move_without_the_optimisers_state_alone(frozen):
+    model, _, optimiser = learnt()
+    one, other = HeadIndex(0, 1), HeadIndex(1, 2)
+    layer = model.encoder[(one if frozen == "first" else other).layer]
+    for parameter in layer.parameters():
+        optimiser.state.pop(parameter)
+    before = everything(model, optimiser)
+    with pytest.raises(TrainingError, match=r"^heads of encoder 1 and encoder 2 are .* a state for one of the two;"):
+        swap_heads(model, [("encoder", one, other)], optimiser)
+    assert differing(everything(model, optimiser), before) == set()
+    swap_heads(model, [("encoder", one, other)])
+    assert len(differing(everything(model, optimiser), before)) == 4  # weights and biases
 
 
 def test_heads_with_adapters_stay_where_they_are():
@@ -240,6 +256,13 @@ def test_soft_swaps_the_least_important_of_low_and_high_layers(importance, k):
 def test_more_swaps_than_the_model_has_heads_for_are_refused(options):
     with pytest.raises(TrainingError, match=r"^method\.(swaps|layers): .* \(encoder attention\)$"):
         choose(options | {"measure": "l2"}, {kind: np.zeros((layers, H)) for kind, layers in LAYERS.items()})
+
+
+def test_modules_of_different_numbers_of_heads_are_refused():
+    model, method, optimiser = learnt(dynamic("random", swaps=1))
+    ModelHeads(model).remove([("decoder 2", 1)])
+    with pytest.raises(TrainingError, match=r"^decoder attention has modules of 2 and 3 heads; expected one number$"):
+        method.choose(end_of(model, optimiser, 1))
 
 
 def test_soft_takes_as_many_layers_as_are_named():
