@@ -6,6 +6,7 @@ key.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
@@ -56,7 +57,7 @@ def check(model: type[Checked], value: Any, at: Place = (), source: Source | Non
     try:
         return model.model_validate(value)
     except ValidationError as problem:
-        mistake = _first_mistake(model, problem.errors())
+        mistake = _first_mistake(model, [error | {"loc": _keys(value, error)} for error in problem.errors()])
         loc, what = mistake["loc"], _explain(model, mistake)
         if mistake["type"] == "value_error":  # a validator of several keys says which one it is about
             key, _, what = what.partition(": ")
@@ -79,13 +80,28 @@ def config_error(at: Place, what: str, source: Source | None = None) -> ConfigEr
     return ConfigError(f"{place}{key}{what}", at, what)
 
 
+def _keys(value: Any, error: Any) -> Place:
+    """The keys that lead to a mistake; pydantic puts the names of a union's members between them."""
+    keys: list[str | int] = []
+    for part in error["loc"]:
+        with contextlib.suppress(LookupError, TypeError):
+            value = value[part]
+            keys.append(part)
+    return (*keys, error["loc"][-1]) if error["type"] == "missing" else tuple(keys)
+
+
 def _first_mistake(model: type[BaseModel], errors: list[Any]) -> Any:
-    """The first mistake; if that is a missing key, the unknown key that may be its misspelling, if there is one."""
-    if errors[0]["type"] != "missing":
-        return errors[0]
+    """The first mistake; of what a union's members say of it, the deepest, since that member was meant.
+
+    If that is a missing key, the unknown key that may be its misspelling, if there is one.
+    """
+    at = errors[0]["loc"]
+    first = max((error for error in errors if error["loc"][: len(at)] == at), key=lambda error: len(error["loc"]))
+    if first["type"] != "missing":
+        return first
     unknown = [error for error in errors if error["type"] == "extra_forbidden"]
     misspelt = (error for error in unknown if _closest(str(error["loc"][-1]), _fields_at(model, error["loc"][:-1])))
-    return next(misspelt, errors[0])
+    return next(misspelt, first)
 
 
 def _explain(model: type[BaseModel], error: Any) -> str:

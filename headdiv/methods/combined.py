@@ -92,6 +92,13 @@ class Combined(Method):
             Raises:
                 ConfigError: one is wrong, or does not go with an earlier one.
             """
+            refused = {
+                "baseline": "changes nothing; leave it out",
+                "combined": "stands in the list of another; list its methods here instead",
+            }
+            for position, part in enumerate(self.methods):
+                if reason := refused.get(str(part.get("name"))):
+                    raise config_error((*at, position, "name"), f"{part['name']!r} {reason}", source)
             options = [method_options(part, (*at, position), source) for position, part in enumerate(self.methods)]
             names = part_names(part["name"] for part in self.methods)
             parts = dict(zip(names, options, strict=True))
@@ -118,13 +125,6 @@ class Combined(Method):
                 ConfigError: one of them is wrong, or does not go with an earlier one.
             """
             at = (*at, "methods")
-            refused = {
-                "baseline": "changes nothing; leave it out",
-                "combined": "stands in the list of another; list its methods here instead",
-            }
-            for position, part in enumerate(self.methods):
-                if reason := refused.get(str(part.get("name"))):
-                    raise config_error((*at, position, "name"), f"{part['name']!r} {reason}", source)
             methods = zip(self.methods, self.parts_at(at, source).values(), strict=True)
             return {
                 "methods": [

@@ -200,8 +200,8 @@ class SwappingMethod(Method):
                 )
             if other.builds_modules:
                 return (
-                    f"{name!r} swaps heads of ordinary attention, of which {others_name!r} leaves none; "
-                    "expected one of them"
+                    f"{name!r} swaps heads of ordinary attention, and {others_name!r} builds attention modules of its "
+                    "own; expected one of them"
                 )
             return None
 

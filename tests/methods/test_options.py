@@ -56,9 +56,12 @@ REFUSED = [
     (sparse("smart", s_att=0.995), LARGE, "s_att", "no median"),
     ({**MOA, "k": 5}, LARGE, "k", "more than the 4 experts"),
     ({**MOA, "k": 1, "renormalise": True}, LARGE, "renormalise", "expected k ≥ 2"),
+    ({**MOA, "renormalise": "x"}, LARGE, "renormalise", "found 'x'"),
     ({**MOA, "noise_floor": 0.01}, LARGE, "noise_floor", "expected noisy: true"),
     (manual(layers=[1, 9]), LARGE, "plan.0", "layers 1 to 6, found 9"),
     (manual(heads=[[1, 9]]), LARGE, "plan.0", "heads 1 to 8, found 9"),
+    (manual(heads=[[1, 0]]), LARGE, "plan.0.heads.0.1", "greater than or equal to 1, found 0"),
+    (manual(heads=[[1]]), LARGE, "plan.0.heads.0.1", "is missing"),
     (manual(), LARGE, "plan.0", "swapped with itself"),
     (manual(heads=[[1, 2], [2, 3]]), LARGE, "plan.0", "twice at once"),
     (dynamic(first=5, last=4), LARGE, "last", "before first = 5"),
@@ -97,7 +100,7 @@ def test_what_another_model_or_nobody_uses_is_no_mistake():
         ([deacon(), MIXING], ".1", "'mixing' and 'deacon' both build the output stage of encoder attention"),
         ([deacon(), deacon()], ".1", "'deacon' is listed twice"),
         ([MOA, KWTA], ".1", "'moa' builds encoder attention as a whole and leaves nothing for 'homeostasis'"),
-        ([SWAPS, MOA], ".1", "'rotation' swaps heads of ordinary attention, of which 'moa' leaves none"),
+        ([SWAPS, MOA], ".1", "'rotation' swaps heads of ordinary attention, and 'moa' builds"),
         ([MOA, APART, VALUES], ".2", "'dpp' compares the heads' values, which all experts of 'moa' share"),
         ([SWAPS, dynamic("random", swaps=1)], ".1", "would each swap heads"),
     ],
@@ -124,10 +127,18 @@ def test_all_options_are_filled_in_and_checking_again_changes_nothing(methods):
     assert check_method(whole, CONFIG) == whole
 
 
-def test_conflicts_are_found_without_a_check_too():
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ([deacon(), MIXING], r"^method\.methods\.1: 'mixing' and 'deacon' both build the output stage"),
+        ([{"name": "baseline"}, APART], r"^method\.methods\.0\.name: 'baseline' changes nothing"),
+        ([{"name": "combined", "methods": [SWAPS, APART]}, KWTA], r"^method\.methods\.0\.name: .* list its methods"),
+    ],
+)
+def test_conflicts_are_found_without_a_check_too(methods, message):
     """A library's user makes methods without a model's sizes."""
-    with pytest.raises(ConfigError, match=r"^method\.methods\.1: 'mixing' and 'deacon' both build the output stage"):
-        make_method({"name": "combined", "methods": [deacon(), MIXING]})
+    with pytest.raises(ConfigError, match=message):
+        make_method({"name": "combined", "methods": methods})
 
 
 def test_parts_are_called_by_their_methods():
