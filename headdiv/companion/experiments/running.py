@@ -163,9 +163,7 @@ def _is_finished(folder: Path) -> bool:
     if not (folder / RECORD).is_file():
         return False
     try:
-        manifest.check(folder, MODEL, RECORD)
-        for name in _further_models(read_json(folder / RECORD)):
-            manifest.check(folder / name, MODEL)
+        _check_files(folder)
     except DamageError as error:
         log.warning("%s; the run is trained again", error)
         for path in folder.iterdir():
@@ -175,6 +173,13 @@ def _is_finished(folder: Path) -> bool:
                 path.unlink()
         return False
     return True
+
+
+def _check_files(folder: Path) -> None:
+    """Compare a finished run's record and all of its models with their checksums: DamageError."""
+    manifest.check(folder, MODEL, RECORD)
+    for name in _further_models(read_json(folder / RECORD)):
+        manifest.check(folder / name, MODEL)
 
 
 def _further_models(record: dict[str, Any]) -> list[str]:
@@ -253,7 +258,7 @@ def load_run(config: RunConfig, device: torch.device | str | None = None) -> Run
             f"{command} with the run's profile trains it"
         )
     try:
-        manifest.check(folder, MODEL, RECORD)
+        _check_files(folder)
     except DamageError as error:
         raise DamageError(f"{error}; {command} with the run's profile trains it again") from None
     runtime.configure(config.threads)
@@ -267,9 +272,6 @@ def best_run(run: Run) -> Run:
     """The run with the parameters of its best epoch, the one with the lowest validation loss, and a folder of its own.
 
     The run itself where that is the epoch whose parameters it has.
-
-    Raises:
-        DamageError: the file of the best epoch's model is not what was written.
     """
     if BEST not in _further_models(run.record):
         return run
@@ -277,18 +279,13 @@ def best_run(run: Run) -> Run:
 
 
 def averaged_run(run: Run) -> Run | None:
-    """The run with the mean of its last epochs' parameters; None where ``train.average`` did not ask for it.
-
-    Raises:
-        DamageError: the file of this model is not what was written.
-    """
+    """The run with the mean of its last epochs' parameters; None where ``train.average`` did not ask for it."""
     return _with_parameters(run, AVERAGE, {}) if "averaged_epochs" in run.record else None
 
 
 def _with_parameters(run: Run, name: str, record: dict[str, Any]) -> Run:
     """The run with parameters that are kept beside its own, which are ``run.folder / name``."""
     folder = run.folder / name
-    manifest.check(folder, MODEL)
     model, _ = build_model(run.config, vocabulary_of(run.corpus), run.device)
     checkpoints.load_model(model, folder / MODEL)
     return replace(run, folder=folder, model=model.eval(), record=run.record | record)
