@@ -133,7 +133,7 @@ class _Experiment:
             sections[section][key] = placed.value
         try:
             model = check(self.task.Model, sections["model"], ("model",))
-            self.task.check_model(model, self.data, ("model",))
+            self.task.check_model(model, self.data)
             train = check(TrainConfig, sections["train"], ("train",))
             refuse_unread(train, self.task.ignores, f"it has no effect on the task {self.kind!r}", ("train",), None)
             method = check_method(sections["method"], model, ("method",))

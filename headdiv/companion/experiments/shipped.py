@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -59,7 +58,7 @@ def ship(run: Run, covariances: dict[str, Tensor], folder: Path) -> None:
     write_json(folder / CORPUS, {"words": run.corpus.source.words, **run.corpus.subwords.content()})
 
 
-def load_shipped(config: RunConfig, device: torch.device | str | None = None) -> Run:
+def load_shipped(config: RunConfig) -> Run:
     """A shipped model as a run, whose corpus has no training and validation text."""
     path = model_file(config.variant)
     corpus_file = path.with_name(CORPUS)
@@ -68,7 +67,7 @@ def load_shipped(config: RunConfig, device: torch.device | str | None = None) ->
     sizes = {"source": len(words), "target": len(words)}
     corpus = Corpus(words, words, empty, empty, TextSplit(EXAMPLES, Pairs([], [])), {"vocabulary": sizes}, pieces)
     runtime.configure(config.threads)
-    model, _ = build_model(config, vocabulary_of(corpus), device or choose_device())
+    model, _ = build_model(config, vocabulary_of(corpus), choose_device())
     state = load_file(path)
     covariances = {name: state.pop(name) for name in list(state) if name.startswith(COVARIANCE)}
     model.load_state_dict(state, strict=False)  # tied parameters are there once

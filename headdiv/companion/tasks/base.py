@@ -160,8 +160,8 @@ class Task(ABC):
         """Check the data's settings, at ``at`` in ``source``, against the files that exist: ConfigError."""
         cache.check_data(config, self.roles, at, source)
 
-    def check_model(self, model: Any, data: Any, at: Place = ("model",), source: Source | None = None) -> None:  # noqa: B027
-        """Check the model's settings against the data's: ConfigError."""
+    def check_model(self, model: Any, data: Any) -> None:  # noqa: B027
+        """Check the model's settings against the data's: ConfigError, with keys from ``model`` on."""
 
     def score_label(self, name: str) -> str:
         """What tables call a score: "Validation loss"."""

@@ -154,13 +154,11 @@ class Translation(Seq2Seq):
                 message = f"{name!r} has no file for one of the languages; found {', '.join(roles[name])}"
                 raise config_error(place, message, source)
 
-    def check_model(
-        self, model: ModelConfig, data: TranslationData, at: Place = ("model",), source: Source | None = None
-    ) -> None:
+    def check_model(self, model: ModelConfig, data: TranslationData) -> None:
         """A tied embedding of both sides needs a joint vocabulary."""
         if model.tied and not data.joint_vocabulary:
             reason = "source and target have a vocabulary each; expected data.joint_vocabulary: true"
-            raise config_error((*at, "tied"), f"found {model.tied!r}, but {reason}", source)
+            raise config_error(("model", "tied"), f"found {model.tied!r}, but {reason}")
 
     def load(self, config: TranslationData) -> Corpus:
         return load_translation(config)
