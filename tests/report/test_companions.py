@@ -18,6 +18,13 @@ from headdiv.core.files import read_json
 
 ROOT = Path(__file__).parents[2]
 COMPANIONS = ("deacon", "mhr", "dpp", "homeostasis", "moa", "headtohead", "contest")
+SPOKEN_OF = {  # profiles whose numbers the prose gives beside what is shown
+    "headtohead/translation": "headtohead-10",
+    "deacon/translation": "multi30k-30",
+    "mhr/translation": "tables",
+    "dpp/translation": "tables",
+    "homeostasis/memorisation": "rows",
+}
 NOTHING_STORED = {  # by any profile
     "mhr": {"mhr/spanish", "mhr_spanish_curves"},
     "homeostasis": {
@@ -80,6 +87,11 @@ def test_every_display_is_made_or_is_a_line_of_what_is_not_stored(name):
     lines = {key for key, view in shown.items() if isinstance(view, Markdown) and re.fullmatch(r"\*.*\*", view.data)}
     assert shown
     assert lines == NOTHING_STORED.get(name, set())
+
+
+@pytest.mark.parametrize(("experiment", "profile"), SPOKEN_OF.items())
+def test_a_table_is_of_the_profile_that_the_prose_speaks_of(experiment, profile):
+    assert show.show_table(None, experiment).data.strip() == profile  # `this_repository` leaves its scale alone
 
 
 @pytest.mark.slow

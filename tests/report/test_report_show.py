@@ -71,7 +71,7 @@ def trained(steps, run):
 
 
 def test_without_a_profile_the_best_evidence_is_shown(project):
-    for profile in ("real", "long", "seeds"):
+    for profile in ("real", "long", "seeds", "compared"):
         write_profile(project, profile, "translation")
     assert show.show_table(None, "deacon/qa").data == "*No profile has stored results of deacon/qa.*"
     put(trained(99, metrics("baseline", 1)))  # generated text
@@ -79,8 +79,9 @@ def test_without_a_profile_the_best_evidence_is_shown(project):
     put(trained(3, metrics("baseline", 1, data="multi30k")), profile="real")
     put(*(trained(3, metrics("baseline", seed, data="multi30k")) for seed in (1, 2)), profile="seeds")
     put(trained(4, metrics("baseline", 1, data="multi30k")), profile="long")
-    assert best_profiles("deacon/translation") == ["long", "seeds", "real", "p"]
-    assert show.show_table(None, "deacon/translation").data.startswith("Profile long:")
+    put(*(trained(1, metrics(name, 1, data="multi30k")) for name in ("baseline", "own")), profile="compared")
+    assert best_profiles("deacon/translation") == ["compared", "long", "seeds", "real", "p"]
+    assert show.show_table(None, "deacon/translation").data.startswith("Profile compared:")
     assert show.show_table("real", "deacon/translation").data.startswith("Profile real:")
 
 
@@ -89,7 +90,7 @@ def test_a_figure_is_of_the_best_profile_that_has_what_it_shows(project, monkeyp
     monkeypatch.setattr(show, "display", lambda line: above.append(line.data))
     for profile in ("unmoved", "moved"):
         write_profile(project, profile, "mhr/translation")
-    put(trained(9, headed("baseline", 1)), profile="unmoved")
+    put(trained(9, headed("baseline", 1)), headed("alphas", 1), profile="unmoved")
     put(headed("baseline", 1), headed("manual", 1), profile="moved")
     assert best_profiles("mhr/translation") == ["unmoved", "moved"]
     assert isinstance(show.show_figure("mhr_swaps", None), Figure)

@@ -96,16 +96,18 @@ def with_results(profile: str) -> dict[str, list[RunResult]]:
 def best_profiles(experiment: str) -> list[str]:
     """The profiles with stored runs of an experiment, the best evidence first.
 
-    Real text comes before generated text, longer training before shorter (parameters × tokens, as `work_of` counts),
-    and more seeds before fewer. A profile whose results cannot be read is left out.
+    Real text comes before generated text, a comparison before a single variant, longer training before shorter
+    (parameters × tokens, as `work_of` counts), and more seeds before fewer. A profile whose results cannot be read is
+    left out.
     """
-    ranks: dict[str, tuple[bool, float, int]] = {}
+    ranks: dict[str, tuple[bool, bool, float, int]] = {}
     for profile in sorted(folder.name for folder in (paths.home() / "results").glob("*/")):
         with contextlib.suppress(HeaddivError):
             if files := stored_files(profile, Runs(profile).configs(experiment)):
                 run = RunResult.read(next(iter(files)), profile)  # the others are trained alike
-                seeds = len({config.seed for config in files.values()})
-                ranks[profile] = (run.data_name != "toy", work_of(run), seeds)
+                variants = {config.variant for config in files.values()}
+                seeds = {config.seed for config in files.values()}
+                ranks[profile] = (run.data_name != "toy", len(variants) > 1, work_of(run), len(seeds))
     return sorted(ranks, key=ranks.__getitem__, reverse=True)
 
 
