@@ -91,7 +91,7 @@ def test_every_display_is_made_or_is_a_line_of_what_is_not_stored(name):
 
 @pytest.mark.parametrize(("experiment", "profile"), SPOKEN_OF.items())
 def test_a_table_is_of_the_profile_that_the_prose_speaks_of(experiment, profile):
-    assert show.show_table(None, experiment).data.strip() == profile  # `this_repository` leaves its scale alone
+    assert show.show_table(None, experiment).data.strip() == profile  # all that tables of `this_repository` have
 
 
 @pytest.mark.slow

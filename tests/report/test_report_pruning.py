@@ -16,7 +16,7 @@ from headdiv.companion.experiments.importance import (
 from headdiv.companion.pipeline import Plan
 from headdiv.companion.report import figures
 from headdiv.companion.report.tables import table_data
-from headdiv.core.errors import DataError
+from headdiv.core.errors import DataError, NotStoredError
 from headdiv.core.files import read_json, write_json
 
 
@@ -109,9 +109,11 @@ def test_heads_that_can_be_masked_end_where_the_loss_first_rises_too_far(profile
 
 
 def test_without_stored_importance_it_says_what_makes_it(profile):
-    text = "deacon_qa_pruning: profile p has no stored importance of heads of deacon/qa; `headdiv importance deacon/qa "
-    with pytest.raises(DataError, match=text):
+    text = "_pruning: profile p has no stored importance of heads of deacon/qa; `headdiv importance deacon/qa "
+    with pytest.raises(NotStoredError, match=f"deacon_qa{text}"):
         figures.draw("deacon_qa_pruning", profile)
+    with pytest.raises(NotStoredError, match=f"deacon/qa{text}"):
+        table_data(profile, "deacon/qa_pruning")
 
 
 def test_the_rise_of_the_loss_and_the_number_of_heads_are_drawn(profile):

@@ -62,12 +62,13 @@ def pruning_data(profile: str, experiment: str) -> TableData:
     """How many heads each method's models can lose, and that number minus the baseline's.
 
     Raises:
-        DataError: no importance of heads is stored, or it is that of other settings.
+        NotStoredError: no importance of heads is stored.
+        DataError: it is that of other settings.
     """
     groups = stored_importance(profile, experiment)
-    task = task_shown(experiment, groups)
     if not groups:
         raise NotStoredError(f"{experiment}{OF_PRUNING}: {_remedy(profile, experiment)}")
+    task = task_shown(experiment, groups)
     runs = list(chain.from_iterable(groups.values()))
     first, heads, numbers = runs[0], _head_counts(runs), heads_to_mask(groups)
     against = comparison.against(numbers, BASELINE)
