@@ -8,7 +8,7 @@ from reported import HOMEOSTASIS, homeostatic, put, write_profile
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report import figures, homeostasis
 from headdiv.companion.report.tables import table_data
-from headdiv.core.errors import NotStoredError
+from headdiv.core.errors import ConfigError, NotStoredError
 
 MEMORISATION, SMALL, BASE, BIG = HOMEOSTASIS
 
@@ -52,6 +52,14 @@ def test_a_profile_that_scores_no_epochs_has_no_such_figure():
     put(homeostatic("baseline", 1, scored=False))
     with pytest.raises(NotStoredError, match=r"Figure 3: .*train.epoch_scores is 0"):
         figures.draw("homeostasis_figure3", "p")
+
+
+@pytest.mark.parametrize("name", ["homeostasis_figure3", "homeostasis_figure4"])
+def test_a_profile_without_the_figures_experiment_is_refused(project, name):
+    write_profile(project, "larger", BASE)
+    put(homeostatic("baseline", 1, experiment=BASE), profile="larger")
+    with pytest.raises(ConfigError, match=f"profile larger: no experiment '{SMALL}'"):
+        figures.draw(name, "larger")
 
 
 def test_what_is_not_stored_is_left_out_and_named():

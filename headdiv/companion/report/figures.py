@@ -139,15 +139,16 @@ def draw(name: str, profile: str) -> Figure:
         profile: name or path of a profile.
 
     Raises:
+        ConfigError: no such profile, or it has no experiment of the figure's.
         DataError: no figure of this name, or no stored results to draw it from.
     """
     runs = Runs(profile)
     entry = figure_entry(name, runs)
     stored = {
         experiment: {config.variant for config in stored_files(profile, runs.configs(experiment)).values()}
-        for experiment in entry.experiments_in(runs)
+        for experiment in dict.fromkeys((entry.experiment, *entry.experiments_in(runs)))
     }
-    variants = stored.get(entry.experiment)
+    variants = stored[entry.experiment]
     if variants and (missing := entry.lacks(variants)):
         raise NotStoredError(f"{entry.label} needs {missing} among the stored runs of profile {profile}")
     with matplotlib.rc_context(STYLE):
