@@ -24,7 +24,8 @@ from headdiv.companion.report.plotting import ORANGE
 from headdiv.companion.tasks.base import Run
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core import progress
-from headdiv.core.errors import HeaddivError
+from headdiv.core.errors import DataError, HeaddivError
+from headdiv.core.settings import nearest
 from headdiv.methods.deacon import Deacon
 from headdiv.methods.registry import method_classes
 
@@ -61,26 +62,37 @@ def explore(
         beside: another variant of the experiment, which every panel shows as well.
 
     Returns:
-        The panels where there are no controls; a line of text where none of these runs is trained on this machine.
+        The panels where there are no controls; a line of text where none of these runs, or not the one beside it, is
+        trained on this machine.
 
     Raises:
         ConfigError: no such profile, or it has no such run.
-        DataError: the model has no such place or head.
+        DataError: no such measure, or the model has no such place or head.
     """
+    if measure not in MEASURES:
+        raise DataError(f"measure {measure!r} is not known{nearest(measure, list(MEASURES))}")
     configs = available_runs(profile, experiment, variant, seed)
     if not configs:
-        first = Runs(profile).configs(experiment, variant, seed)[0]
-        command = run_command("train", first.experiment, first.variant, first.seed, profile)
-        return Markdown(f"*Profile {profile} has no such trained run on this machine; `{command}` trains one.*")
+        return _not_trained(profile, experiment, variant, seed)
     config = min(configs, key=lambda config: not any(issubclass(cls, Deacon) for cls in method_classes(config.method)))
     chosen = [config]
     if beside:
-        chosen += available_runs(profile, config.experiment, beside, config.seed)[:1]
+        second = available_runs(profile, config.experiment, beside, config.seed)
+        if not second:
+            return _not_trained(profile, config.experiment, beside, config.seed)
+        chosen += second
     views = [view_of(load(config), text, other, place, head) for config in chosen]
     if not progress.interactive():
         return draw_views(views, measure)
     _show_controls(available_runs(profile), views, measure)
     return None
+
+
+def _not_trained(profile: str, experiment: str | None, variant: str | None, seed: int | None) -> Markdown:
+    """A line with the command that trains the first of these runs."""
+    first = Runs(profile).configs(experiment, variant, seed)[0]
+    command = run_command("train", first.experiment, first.variant, first.seed, profile)
+    return Markdown(f"*Profile {profile} has no such trained run on this machine; `{command}` trains one.*")
 
 
 def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure: str) -> None:
