@@ -158,6 +158,7 @@ def headed(variant, seed, *, experiment="mhr/translation", heads=3, layers=2, sw
     """`metrics` with measures of the heads; ``swaps``: by the epoch after which they are made, (pairs, back)."""
     run = metrics(variant, seed, experiment=experiment, **values)
     mixed = alphas(seed, heads=heads, layers=layers) if run["config"]["method"]["name"] == "mixing" else {}
+    run["config"]["train"]["epochs"] = len(run["curve"])
     run["heads"] = mixed | measures(seed, heads=heads, layers=layers)
     for epoch, (pairs, back) in (swaps or {}).items():
         run["curve"][epoch - 1]["method"] = {"swaps": pairs, "back": back}

@@ -131,7 +131,7 @@ def draw_gaps(profile: str, experiment: str, baseline: str = BASELINE) -> Figure
 
 def _early_stops(runs: Sequence[RunResult]) -> str:
     """How many ended before their last epoch, since the validation loss no longer fell."""
-    early = sum(run.epochs < run.config.train.get("epochs", 0) for run in runs)
+    early = sum(run.epochs < run.config.train["epochs"] for run in runs)
     return f"{early} of {plural(len(runs), 'training')} ended by patience"
 
 
