@@ -87,7 +87,8 @@ class MultiheadAttention(nn.Module):
     Raises:
         ConfigError: ``method`` is not a method, or there is none with these options.
         ValueError: num_heads does not divide embed_dim, the method does not fit this many heads of this width or acts
-            on the outputs of layers, or an argument asks for something that does not exist.
+            on the outputs of layers, or add_bias_kv, add_zero_attn, kind, kdim or vdim has a value that is not
+            supported.
     """
 
     # What nn.TransformerEncoder(Layer) checks before it takes a fast path that bypasses this module.
@@ -179,8 +180,8 @@ class MultiheadAttention(nn.Module):
 
         Raises:
             ValueError: an argument has a different shape or type, or is nested; key and value differ, and the method
-                has one projection for both; or torch traces, and the objects do not show whether query and key are
-                equal.
+                has one projection for both; is_causal comes without attn_mask, and query is not key; or torch traces,
+                and the objects do not show whether query and key are equal.
         """
         rows = self._to_rows(query, key, value, key_padding_mask, attn_mask, is_causal)
         output, weights = self._attend(rows, need_weights)
@@ -213,16 +214,16 @@ class MultiheadAttention(nn.Module):
         """The arguments of `forward` as rows of real queries and keys, and one mask between them."""
         if query.is_nested or key.is_nested or value.is_nested:
             raise ValueError("found a nested tensor, expected one with padding and key_padding_mask")
+        batched = not query.dim() == key.dim() == value.dim() == 2
+        self._refuse_wrong_shapes(query, key, value, batched)
         two_memories = self._has_two_memories(key, value)
         is_self = self._is_self_attention(query, key, key_padding_mask is not None or (is_causal and attn_mask is None))
         one_memory = query is key and is_self and not two_memories
-        batched = not query.dim() == key.dim() == value.dim() == 2
         if not batched:
             query, key, value = (x.unsqueeze(0) for x in (query, key, value))
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         elif not self.batch_first:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        self._refuse_wrong_shapes(query, key, value)
         N, S = query.shape[1], key.shape[1]
         if is_causal and attn_mask is None:
             if not is_self:
@@ -255,15 +256,17 @@ class MultiheadAttention(nn.Module):
             )
         return equal(query, key)
 
-    def _refuse_wrong_shapes(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        """Raise a ValueError where a shape is wrong, or they do not go together."""
+    def _refuse_wrong_shapes(self, query: Tensor, key: Tensor, value: Tensor, batched: bool) -> None:
+        """Raise a ValueError where the shape of an argument is wrong, or they do not go together."""
+        form = ("batch, length" if self.batch_first else "length, batch") if batched else "length"
         for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
-            if x.dim() != 3 or x.shape[2] != width:
-                raise ValueError(f"{name}: found the shape {tuple(x.shape)}, expected (batch, length, {width})")
-        if key.shape[0] != query.shape[0] or value.shape[:2] != key.shape[:2]:
+            if x.dim() != 2 + batched or x.shape[-1] != width:
+                raise ValueError(f"{name}: found the shape {tuple(x.shape)}, expected ({form}, {width})")
+        batch = 0 if self.batch_first else 1
+        if value.shape[:-1] != key.shape[:-1] or (batched and key.shape[batch] != query.shape[batch]):
+            found = ", ".join(str(tuple(x.shape[:-1])) for x in (query, key, value))
             raise ValueError(
-                "expected one batch size, and as many values as keys; found for query, key and value "
-                f"{tuple(query.shape[:2])}, {tuple(key.shape[:2])}, {tuple(value.shape[:2])}"
+                f"expected one batch size, and as many values as keys; found {found} as ({form}) of query, key, value"
             )
 
     def _layout(

@@ -384,7 +384,9 @@ X = torch.ones(2, 3, D)
 CALLED_WITH = [  # arguments of a forward pass that are refused, and the key word
     ([X, X, X[:, 1:]], {}, "as many values as keys"),
     ([X, X[0], X[0]], {}, "key: found the shape"),
-    ([X[..., 1:]] * 3, {}, f"(batch, length, {D})"),
+    ([X[..., 1:]] * 3, {}, f"found the shape (2, 3, {D - 1}), expected (batch, length, {D})"),
+    ([X[0, :, 1:]] * 3, {}, f"found the shape (3, {D - 1}), expected (length, {D})"),
+    ([X[0, 0]] * 3, {}, f"found the shape ({D},), expected"),
     ([X, X[1:], X[1:]], {}, "one batch size"),
     ([torch.nested.nested_tensor([*X])] * 3, {}, "nested tensor"),
     ([X] * 3, {"key_padding_mask": torch.zeros(2, 3, dtype=torch.int64)}, "torch.int64"),
@@ -398,6 +400,16 @@ CALLED_WITH = [  # arguments of a forward pass that are refused, and the key wor
 def test_what_does_not_fit_is_refused(inputs, options, word):
     with pytest.raises(ValueError, match=re.escape(word)):
         drop_in()(*inputs, **options)
+
+
+def test_shapes_are_refused_as_they_were_given():
+    """Also where the batch is torch's second dimension."""
+    for inputs, words in (
+        ([X[..., 1:]] * 3, f"query: found the shape (2, 3, {D - 1}), expected (length, batch, {D})"),
+        ([X, X[:, 1:], X[:, 1:]], "(2, 3), (2, 2), (2, 2) as (length, batch)"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(words)):
+            MultiheadAttention(D, H)(*inputs)
 
 
 def test_a_method_of_one_projection_refuses_other_values_than_keys():
