@@ -66,15 +66,16 @@ class Trainer:
         log: called with numbers by name and the steps done, on the first rank: after every ``log_every`` steps with the
             mean training_loss over them, auxiliary_loss if there is one, and learning_rate; after every epoch with its
             numbers. ``wandb.log`` fits, ``mlflow.log_metrics``, and the ``log_metrics`` of Lightning's loggers.
-        log_every: steps.
+        log_every: steps, 1 or more.
         seed: for dropout and anything else that draws from torch's generator; None leaves the generator as it is.
         name: of the training run in messages.
         **options: keys of ``config``: epochs, optimiser (a class of `torch.optim`: name or {name, options}), ….
 
     Raises:
         ConfigError: an unknown option, or a wrong value.
-        TrainingError: another method built the model's attention; there are no batches; ``observe`` is missing, and
-            the method needs it.
+        TrainingError: another method built the model's attention, or the method finds none; ``observe`` is missing, and
+            the method needs it; or ``validate`` is, and ``patience`` needs it.
+        ValueError: ``log_every`` is below 1.
     """
 
     def __init__(
@@ -97,6 +98,8 @@ class Trainer:
     ) -> None:
         config = config or TrainerConfig()
         self.config = check(type(config), config.model_dump() | options) if options else config
+        if log_every < 1:
+            raise ValueError(f"log_every: found {log_every}, expected 1 or more")
         self.model, self.name, self.seed = model, name, seed
         self.folder = Path(folder) if folder else None
         self.validate, self.measure = validate, measure
@@ -126,8 +129,9 @@ class Trainer:
 
         Raises:
             DivergenceError: loss, gradient or a validation score is not finite; the last checkpoint stays.
-            TrainingError: the folder holds a training run with other settings; or an earlier call was interrupted
-                within an epoch, and there is no checkpoint to resume from.
+            TrainingError: there are no batches; ``validate`` gives no validation_nll, and ``patience`` needs it; the
+                folder holds a training run with other settings; or an earlier call was interrupted within an epoch, and
+                there is no checkpoint to resume from.
         """
         last = self.config.epochs if until is None else min(until, self.config.epochs)
         self._seed_generators()

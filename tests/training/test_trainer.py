@@ -153,6 +153,7 @@ REFUSALS = [  # the error, its key words, and arguments
     (TrainingError, r"^method\.kinds: the model has no cross attention, only encoder$", {"options": CROSS}),
     (TrainingError, r"^mine, epoch 1/2: the score is nan at step 4; ",
      {"validate": returning({"score": float("nan")}), "name": "mine"}),
+    (ValueError, "^log_every: found 0, expected 1 or more$", {"log_every": 0}),
     (TrainingError, r"patience: expected .*'validate'.*'validation_nll'", {"patience": 1}),
     (TypeError, r"^loss: found 1\.5, expected a function that returns a tensor, or Losses", {"loss": returning(1.5)}),
     (TrainingError, "a batch has no prediction; expected one", {"loss": lambda model, x: loss(model, x)[:0]}),
