@@ -137,9 +137,9 @@ class Method:
     def __init__(self, options: MethodOptions | None = None, **values: Any) -> None:
         """The ``options``, or the ``values`` that differ from their defaults: Deacon(m=8)."""
         if options is not None and (values or not isinstance(options, MethodOptions)):
-            name, beside = type(self).__name__, " and values beside it" if values else ""
+            name, extra = type(self).__name__, " and values beside it" if values else ""
             raise ConfigError(
-                f"{name}: found {options!r:.80}{beside}; expected its options by name, {name}(option=value, …), or one "
+                f"{name}: found {options!r:.80}{extra}; expected its options by name, {name}(option=value, …), or one "
                 f"object of {name}.Options"
             )
         self.options = check(type(self).Options, values) if options is None else options
@@ -152,7 +152,9 @@ class Method:
         """Give each method a class of options of its own, which knows the hooks of attention that it overrides."""
         super().__init_subclass__(**kwargs)
         if not issubclass(cls.Options, MethodOptions):
-            raise ConfigError(f"{cls.__name__}.Options: found {cls.Options!r}, expected a class after Method.Options")
+            raise ConfigError(
+                f"{cls.__name__}.Options: found {cls.Options!r}, expected a subclass of headdiv.Method.Options"
+            )
         if cls.Options.__qualname__ != f"{cls.__qualname__}.Options":  # inherited, or another method's
             place = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.Options"}
             cls.Options = type("Options", (cls.Options,), {**place, "__doc__": cls.Options.__doc__})

@@ -46,8 +46,10 @@ def register(method: type[Registered]) -> type[Registered]:
         ConfigError: it is not such a class, has no name, or the name is taken by another.
     """
     name = getattr(method, "name", None)
-    if not issubclass(method, Method) or not isinstance(name, str):
-        raise ConfigError(f"register: found {method!r} of the name {name!r}, expected a class after Method with a name")
+    if not (isinstance(method, type) and issubclass(method, Method) and isinstance(name, str)):
+        raise ConfigError(
+            f"register: found {method!r:.80} of the name {name!r}, expected a subclass of headdiv.Method with a name"
+        )
     taken = METHODS.get(name, method)
     if (taken.__module__, taken.__qualname__) != (method.__module__, method.__qualname__):
         raise ConfigError(
@@ -117,14 +119,13 @@ def stored_method(method: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def method_classes(method: Mapping[str, Any]) -> list[type[Method]]:
-    """The class of a configuration's method; for a combination, those of its parts."""
-    return [METHODS[part["name"]] for part in method.get("methods", [method])]
+    """The class of a configuration's method; for a combination, those of its parts. Unknown ones are left out."""
+    return [METHODS[part["name"]] for part in method.get("methods", [method]) if part["name"] in METHODS]
 
 
 def own_code(method: Mapping[str, Any]) -> list[str]:
     """`code_of` each method from outside headdiv that a configuration names, those of a combination too."""
-    classes = [METHODS[part["name"]] for part in method.get("methods", [method]) if part["name"] in METHODS]
-    codes = [code_of(cls) for cls in classes]
+    codes = [code_of(cls) for cls in method_classes(method)]
     return [code for code in codes if code is not None]
 
 

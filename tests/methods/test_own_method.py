@@ -11,6 +11,7 @@ from small_model import make_batch
 from torch import nn
 
 import headdiv
+from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.registry import check_method, make_method
 
@@ -24,6 +25,12 @@ def registered(own_methods):
     import own_method
 
     headdiv.register(own_method.MultiQuery)  # an import that was made before registers nothing
+
+
+@pytest.mark.parametrize("given", [5, make_method("deacon", m=2), torch.nn.Linear, headdiv.Method], ids=repr)
+def test_only_a_named_class_of_methods_is_registered(given):
+    with pytest.raises(ConfigError, match=r"^register: found .*, expected a subclass of headdiv\.Method with a name$"):
+        headdiv.register(given)
 
 
 def test_it_stands_in_other_models():
