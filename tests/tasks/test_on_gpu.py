@@ -1,4 +1,4 @@
-"""A GPU computes what the CPU does, for every method and task. Skipped where there is none: see docs/gpu.md."""
+"""A GPU computes what the CPU does, for every method with one of the tasks. Skipped without one: see docs/gpu.md."""
 
 import copy
 
