@@ -2,8 +2,9 @@
 
 Row form throughout: rows x of X (N, k) are centred samples, y = x w, w (k, m) holds one component per
 column in the order of decreasing eigenvalue, C = XᵀX / N (k, k). Averaged over the rows, Sanger's rule
-needs C only, so the inner loop never touches the N rows again. Every function takes any leading
-dimensions and works on them as one batch, which is how the modules of a model are updated together.
+needs C only, so the inner loop never touches the N rows again. Every function but `joined_moments` takes
+any leading dimensions and works on them as one batch, which is how the modules of a model are updated
+together.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def sanger_rule(C: Tensor, w: Tensor) -> Tensor:
 
 
 def stable_learning_rate(C: Tensor, w: Tensor) -> Tensor:
-    """A rate at which Sanger's rule does not overshoot: 1 / (2 ‖C‖_∞ ‖wᵀw‖_∞), one for each leading index.
+    """A rate at which Sanger's rule does not overshoot: 1 / (2 ‖C‖_∞ max(1, ‖wᵀw‖_∞)), one for each leading index.
 
     ‖·‖_∞ (largest absolute row sum) bounds the largest eigenvalue, so a step shortens or lengthens no
     component by more than half. The paper does not state its rate. C = 0 gives 0: nothing moves.

@@ -88,7 +88,7 @@ def keep_probabilities(
 
         inhibition  P is the probability of being switched off: 1 − P are kept
         inverted    P is that of being kept, with max − t in place of t − min
-        printed     P is that of being kept, as printed: what is often active stays so
+        printed     P, with + b, is that of being kept, as in the formula: what is often active stays so
 
     Eq. 8 then moves all of them by one amount, so that their median is s, and here they are held between b and a,
     because a probability can be neither below 0 nor above 1, and a unit must be able to come back. For an even number

@@ -135,7 +135,7 @@ class MixtureAttention(AttentionModule):
         experts: int,
         k: int,
         d_head: int | None = None,
-        **router: float,
+        **router: Any,
     ) -> None:
         super().__init__(spec)
         self.experts, self.k = experts, k

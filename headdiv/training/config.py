@@ -40,7 +40,8 @@ class TrainerConfig(Settings):
         description="keep the mean of the parameters after each of the last so many epochs beside the others",
     )
     optimiser: dict[str, Any] | None = hash_neutral(
-        None, description="name of a class of torch.optim, and its options; absent: AdamW with the three keys below"
+        None,
+        description="name and options of a class of torch.optim; absent: AdamW with betas, epsilon and weight_decay",
     )
     learning_rate: float = Field(5e-4, gt=0, description="the optimiser's step at its peak")
     schedule: Literal["constant", "inverse_sqrt", "linear"] = Field(

@@ -118,7 +118,7 @@ class Learner:
         norm = nn.utils.clip_grad_norm_(self.parameters, config.clip_norm or math.inf)
         own_parameters = [parameter for parameter in self.method_steps.own_parameters if parameter.requires_grad]
         norm = norm + nn.utils.get_total_norm([p.grad for p in own_parameters if p.grad is not None])
-        # A GPU is waited for here, once per step, and nowhere else.
+        # The step itself waits for a GPU here alone; methods may wait too.
         *totals, gradient_norm = torch.cat([torch.stack(values).sum(0), norm[None]]).tolist()
         sums = _step_sums(len(batches), sum(counts), sum(tokens), *totals)
         must_be_finite("loss", sums.loss, number)
@@ -189,6 +189,5 @@ def must_be_finite(what: str, value: float, step: int) -> None:
     """Raise the DivergenceError that says what is not finite, and what may help."""
     if not math.isfinite(value):
         raise DivergenceError(
-            f"the {what} is {value} at step {step}; nothing was recorded "
-            "(try a smaller train.learning_rate or train.clip_norm)"
+            f"the {what} is {value} at step {step}; nothing was recorded (try a smaller learning_rate or clip_norm)"
         )
