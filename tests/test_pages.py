@@ -90,20 +90,3 @@ def test_a_model_of_ones_own_learns():
     assert names["curve"][-1]["validation_nll"] < 0.1  # nats; chance is log 20 = 3
     (layer,) = pca_layers(names["model"]).values()
     assert all(layer.w is not p for group in names["trainer"].learner.optimiser.param_groups for p in group["params"])
-
-
-def test_a_loss_has_what_the_heads_add():
-    class OneLayer(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            method = headdiv.make_method({"name": "dpp", "term": "output"})
-            self.attention = headdiv.MultiheadAttention(16, 4, method, batch_first=True)
-
-        def forward(self, x):
-            return self.attention(x, x, x)[0].square().mean()
-
-    model, batch = OneLayer(), torch.randn(2, 5, 16)
-    given = {"headdiv": headdiv, "model": model, "batch": batch, "progress": 0.0, "count": 10}
-    loss = run(examples("guide.md", "\nA method that adds to the loss"), **given)["loss"]
-    assert torch.isfinite(loss)
-    assert not torch.isclose(loss, model(batch))
