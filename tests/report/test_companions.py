@@ -5,6 +5,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import papermill
 import pytest
@@ -128,3 +129,9 @@ def test_what_the_mhr_companion_says_of_its_figures_is_what_is_stored():
         groups = {variant: runs_of[variant] for variant in ("baseline", "alphas")}
         changes = heads.changes(groups, "baseline", distance)["alphas"].values()
         assert low < min(changes) <= max(changes) < high
+    modules = [run.heads.artifact("alphas") for run in by_variant("rows", "mhr/translation")["alphas-plain"]]
+    alphas = [np.array(module["alphas"]) for run in modules for module in run.values()]
+    mixed = max(abs(A - np.diag(np.diag(A))).max() for A in alphas)
+    kept, shares = min(np.diag(A).min() for A in alphas), [heads.skew_share(A) for A in alphas]
+    assert f"exceeds {mixed:.3f}, while the diagonal itself falls to {kept:.2f} at the lowest" in text
+    assert f"one half ({min(shares):.2f} to {max(shares):.2f}; the figure has the first seed)" in text
