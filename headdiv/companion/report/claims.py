@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import groupby
 from statistics import fmean
@@ -158,8 +158,9 @@ def _counts(paper: str) -> Iterator[Judgement]:
             if (printed := row.reported.get("parameters")) is None:
                 continue
             place, ours = f"{task.table}, {task.label(variant)}, parameters", _parameters(paper, name, variant)
-            follows, working = abs(ours - printed) <= printed_to / 2, f"parameters counted: {ours:,}"
-            yield _recomputed(paper, place, int(printed), "parameters", ours, follows, working, causes.get(name))
+            verdict, working = _verdict(abs(ours - printed) <= printed_to / 2), f"parameters counted: {ours:,}"
+            judgement = Judgement(paper, place, int(printed), "parameters", ours, verdict, working)
+            yield _explained(judgement, causes.get(name))
 
 
 def _computed(paper: str) -> Iterator[Judgement]:
@@ -178,22 +179,20 @@ def _computed(paper: str) -> Iterator[Judgement]:
             numbers = {claim.computed: ours}
             numbers |= {name: eval(expression, names) for name, expression in claim.also.items()}
             working = "; ".join(f"{name}: {show(number)}" for name, number in numbers.items())
-            yield _recomputed(paper, f"{claim.place}, {claim.says}", value, unit, ours, follows, working, contradiction)
+            place = f"{claim.place}, {claim.says}"
+            judgement = Judgement(paper, place, value, unit, ours, _verdict(follows), working)
+            yield _explained(judgement, contradiction)
 
 
-def _recomputed(
-    paper: str,
-    place: str,
-    value: float | bool,
-    unit: str,
-    ours: float | bool,
-    follows: bool,
-    working: str,
-    explanation: Counts | Contradiction | None,
-) -> Judgement:
-    if follows or explanation is None:
-        return Judgement(paper, place, value, unit, ours, "follows" if follows else "contradicted", working)
-    return Judgement(paper, place, value, unit, ours, "contradicted", working, explanation.cause, explanation.grade)
+def _verdict(follows: bool) -> Verdict:
+    return "follows" if follows else "contradicted"
+
+
+def _explained(judgement: Judgement, explanation: Counts | Contradiction | None) -> Judgement:
+    """A contradiction with its cause, where one is known."""
+    if judgement.verdict != "contradicted" or explanation is None:
+        return judgement
+    return replace(judgement, cause=explanation.cause, grade=explanation.grade)
 
 
 def _relations(paper: str) -> Iterator[Judgement]:
