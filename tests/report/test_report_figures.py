@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from reported import (
     EXPERIMENTS,
     HEADED,
@@ -26,7 +27,7 @@ from headdiv.companion.report import figures
 from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.groups import by_variant, title
 from headdiv.companion.report.looks import OF_METHODS, looks, looks_of
-from headdiv.companion.report.plotting import BLUE, GREY, ORANGE
+from headdiv.companion.report.plotting import BLUE, GREY, ORANGE, add_title
 from headdiv.companion.report.verdicts import NOT_JUDGED
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods import METHODS
@@ -178,6 +179,15 @@ def test_the_example_of_contributing_is_a_figure(recorded, project, monkeypatch)
     companion.add_figure("deacon/translation")(entry.draw)
     with pytest.raises(ConfigError, match="returned None, expected a matplotlib Figure"):
         figures.draw("deacon_nothing", "p")
+
+
+def test_a_title_breaks_nowhere_between_a_number_and_its_unit():
+    corpus = "Machine translation, German to English: IWSLT 2014 (trained on a part)"
+    for width in range(3, 10):
+        figure = Figure(figsize=(width, 3))
+        add_title(figure, f"{corpus}, 30 % of 43,994 of 160,239 training pairs, mean over 3 seeds")
+        assert "\n" in figure.get_suptitle()
+        assert "30 %" in figure.get_suptitle()
 
 
 # ---- curves

@@ -37,8 +37,8 @@ DIFFERENCES = (-50, -20, -10, -5, -2, -1, -0.5, 0, 0.5, 1, 2, 5, 10, 20, 50)  # 
 STYLE = {  # of every figure, on paper and in files
     "svg.hashsalt": "headdiv",
     "svg.fonttype": "none",  # text stays text
-    "font.size": 9,
-    "axes.titlesize": 9,
+    "font.size": MEDIUM,
+    "axes.titlesize": MEDIUM,
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
@@ -62,16 +62,16 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1, **o
 
 
 def add_title(figure: Figure, text: str) -> None:
-    """The title above all axes, in as many lines as the figure's width needs."""
+    """The title above all axes, in as many lines as the figure's width needs; a number and its % stay together."""
     longest = int(LETTERS * figure.get_figwidth())
     lines = []
-    for line in text.splitlines():
+    for line in text.replace(" %", "\u00a0%").splitlines():
         count = max(1, -(-len(line) // longest))
         width = longest
         if count > 1:  # lines of about equal length: no last word alone
             width = min(longest, len(line) // count + 10)
         lines += textwrap.wrap(line, width, break_on_hyphens=False)
-    figure.suptitle("\n".join(lines), fontsize=LARGE)
+    figure.suptitle("\n".join(lines).replace("\u00a0", " "), fontsize=LARGE)
 
 
 def add_legend(figure: Figure, axes: Iterable[Axes], columns: int = 4, fontsize: float | None = None) -> None:
