@@ -139,7 +139,9 @@ def _fields_at(model: type[BaseModel], path: Place) -> list[str]:
                 inner = options[0]
         else:  # dict[str, Model], list[Model]
             inner = (get_args(inner) or (None,))[-1]
-    return list(inner.model_fields) if isinstance(inner, type) and issubclass(inner, BaseModel) else []
+    members = [inner, *get_args(inner)]  # of a union
+    models = [member for member in members if isinstance(member, type) and issubclass(member, BaseModel)]
+    return [name for member in models for name in member.model_fields]
 
 
 class Source:
