@@ -99,12 +99,14 @@ def stable_learning_rate(C: Tensor, w: Tensor) -> Tensor:
     """A rate at which Sanger's rule does not overshoot: 1 / (2 ‖C‖_∞ max(1, ‖wᵀw‖_∞)), one for each leading index.
 
     ‖·‖_∞ (largest absolute row sum) bounds the largest eigenvalue, so a step shortens or lengthens no
-    component by more than half. The paper does not state its rate. C = 0 gives 0: nothing moves.
+    component by more than half. The paper does not state its rate. C = 0, or one too small to
+    divide by, gives 0: nothing moves.
     """
     dtype = w.dtype
     C, w = at_least_float32(C), at_least_float32(w)
     bound = _row_sum_norm(C) * _row_sum_norm(w.transpose(-2, -1) @ w).clamp(min=1)
-    return torch.where(bound > 0, 0.5 / bound, torch.zeros_like(bound)).to(dtype)
+    rate = 0.5 / bound  # infinite for C = 0, and for one too small to divide by
+    return torch.where(rate.isfinite(), rate, torch.zeros_like(rate)).to(dtype)
 
 
 def gha_inner_loop(C: Tensor, w: Tensor, steps: int, lr: float | Tensor | None = None) -> Tensor:

@@ -1,6 +1,7 @@
 """GHA and DEACON's update against literal twins, their invariants, and every degenerate case."""
 
 import functools
+import itertools
 import math
 
 import pytest
@@ -68,18 +69,24 @@ def test_sanger_rule_is_the_mean_of_the_literal_rule_over_samples(seed, k, m):
     torch.testing.assert_close(covariance(X + 3.0), X.T @ X / len(X))
 
 
+def literal_rate(C, w):
+    """1 / (2 ‖C‖_∞ max(1, ‖wᵀw‖_∞)), row by row."""
+    largest_C, largest_w = (max(sum(map(abs, row)) for row in x.tolist()) for x in (C, w.T @ w))
+    return 1 / (2 * largest_C * max(1.0, largest_w))
+
+
 @given(seed=seeds)
 def test_inner_loop_repeats_sangers_rule_for_every_leading_index(seed):
     C, w = random_covariance(seed, 2, 3, k=5), random(seed + 2, 2, 3, 5, 4)
-    lr = stable_learning_rate(C, w)  # kept by the loop for the first ten steps
-    expected = w.clone()
-    for _ in range(7):
-        for i in range(2):
-            for j in range(3):
-                expected[i, j] += lr[i, j] * sanger_rule(C[i, j], expected[i, j])
-    before = w.clone()
-    torch.testing.assert_close(gha_inner_loop(C, w, 7), expected)
-    torch.testing.assert_close(gha_inner_loop(C, w, 7, lr), expected)
+    expected, before = w.clone(), w.clone()
+    for i, j in itertools.product(range(2), range(3)):
+        for step in range(35):
+            if step in (0, 10, 30):  # where the loop works its rate out anew
+                lr = literal_rate(C[i, j], expected[i, j])
+            expected[i, j] += lr * sanger_rule(C[i, j], expected[i, j])
+    torch.testing.assert_close(gha_inner_loop(C, w, 35), expected)
+    rate = stable_learning_rate(C, w)  # that of the first ten steps
+    torch.testing.assert_close(gha_inner_loop(C, w, 7, rate), gha_inner_loop(C, w, 7))
     assert torch.equal(w, before)
     assert torch.equal(gha_inner_loop(C, w, 0), w)
 
