@@ -234,8 +234,10 @@ def compare(profile: str, baseline: str) -> None:
 
     Differences are of the lowest validation loss and of the task's main score, ± half of a simultaneous 95 % interval.
     """
+    from headdiv.companion.experiments.checking import refuse_outdated
     from headdiv.companion.report.compare import as_text
 
+    refuse_outdated(profile)
     click.echo(as_text(profile, baseline))
 
 

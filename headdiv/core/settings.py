@@ -109,6 +109,8 @@ def _explain(model: type[BaseModel], error: Any) -> str:
         return "unknown key" + nearest(str(error["loc"][-1]), _fields_at(model, error["loc"][:-1]))
     if error["type"] == "missing":
         return "is missing"
+    if error["type"] == "too_short":
+        return f"expected at least {error['ctx']['min_length']}, found {error['input']!r}"
     message = error["msg"].removeprefix("Value error, ")
     if error["type"] == "value_error":
         return message

@@ -283,7 +283,7 @@ class Deacon(Method):
         if self.options.update == "hebbian":
             trained = [layer for layer in layers if layer.w.grad is not None]
             if not trained and any(layer.w.requires_grad for layer in layers):
-                raise TrainingError("no PCA layer has a gradient; expected after_backward after loss.backward()")
+                raise TrainingError("no PCA layer has a gradient; expected before_optimizer_step after loss.backward()")
             if self._is_due(layers):
                 for group in groups(trained, lambda layer: layer.w.shape):
                     self._move(group, progress)

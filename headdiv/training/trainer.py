@@ -58,7 +58,7 @@ class Trainer:
         method: from `headdiv.make_method`, the one that built the model's attention; None: the model has none.
         config: optimiser, schedule, clipping, precision; see `TrainerConfig`.
         folder: where checkpoints are written. Interrupted training resumes from there to the same result; finished
-            training is not repeated. None: no checkpoints.
+            training is not repeated; other data than before are not noticed. None: no checkpoints.
         validate: called with the model in evaluation mode after every epoch; its numbers go into the curve. Where
             ``validation_nll`` is among them, the parameters of the epoch with the lowest one are kept: `best`.
         measure: called after it, also in evaluation mode; what it returns (JSON) goes into the curve as it is.

@@ -76,7 +76,7 @@ def test_runs_of_an_earlier_profile_are_named_and_not_shown_as_its_own(finished,
     finished.write_profile("tiny", train={"learning_rate": 0.5})
     sentence = r"baseline/seed1/metrics.json: train.learning_rate is \S+, but 0.5 in \S+; `headdiv train \S+ baseline"
     figures = (["figure", name, str(tmp_path / "a.svg")] for name in ("deacon_figure6", "deacon_translation_pruning"))
-    for command in (["check"], ["table", EXPERIMENT], ["draw", "deacon"], *figures):
+    for command in (["check"], ["compare"], ["table", EXPERIMENT], ["draw", "deacon"], *figures):
         with pytest.raises(HeaddivError, match=sentence):
             headdiv(*command)
 

@@ -249,6 +249,7 @@ def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(untuned):
         ({"rungs": [1, 5]}, "rungs.1", "5 is longer than the training of baseline; expected at most"),
         ({"keep": [4, 1]}, "keep", "4 settings are to survive, and baseline has 3"),
         ({"seeds_per_rung": [1, 1]}, "seeds_per_rung", "the last of them the 2 seeds, found [1, 1]"),
+        ({"seeds": []}, "seeds", "expected at least 1, found []"),
         ({"seeds": [101, 1]}, "seeds.1", "1 is a seed of the runs too"),
         ({"arms": {"basline": []}}, "arms.basline", "unknown variant 'basline'; did you mean 'baseline'?"),
         ({"settings": [{}, {"model.dropuot": 0.2}]}, "settings.1.model.dropuot", "did you mean 'dropout'?"),

@@ -324,7 +324,7 @@ def test_an_update_without_what_it_needs_is_refused():
         method.after_backward(model, 0.5)
     for layer in layers:
         layer.w.grad = None
-    with pytest.raises(TrainingError, match=r"expected after_backward after loss\.backward"):
+    with pytest.raises(TrainingError, match=r"expected before_optimizer_step after loss\.backward"):
         method.after_backward(model, 0.5)
     with pytest.raises(TrainingError, match="the model has no PCA layer"):
         method.after_backward(MultiheadAttention(12, 3), 0.5)
