@@ -31,7 +31,11 @@ class Two(nn.Module):
 
 def model_of(method="baseline"):
     torch.manual_seed(0)
-    return Two(method).double()
+    model = Two(method).double()
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):  # which start at 0
+            nn.init.normal_(parameter)
+    return model
 
 
 def batch_of(seed=1):

@@ -122,7 +122,7 @@ def test_frequencies_alone_are_those_of_the_cut_summaries(mine):
     assert corpus.statistics["valid"]["unigram_nll"] == pytest.approx(expected)
 
 
-# ---- the toy and the public archive
+# ---- the public archive
 
 
 @pytest.fixture

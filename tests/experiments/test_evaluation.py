@@ -5,9 +5,7 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from conftest import EXPERIMENT
-from torch.nn import functional
 
 import headdiv
 from headdiv.companion import paths
@@ -16,7 +14,6 @@ from headdiv.companion.experiments.results import record, score_table
 from headdiv.companion.experiments.run_result import FORMAT, metrics_path, read_outputs
 from headdiv.companion.experiments.running import train
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.base import held_out_loss
 from headdiv.companion.tasks.bleu import paired_bootstrap
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.files import canonical_json, read_json
@@ -28,20 +25,6 @@ SCORES = (
     "unknown_words unknown_share bleu_references bleu_tokens "
     "validation_nll_best best_epoch bleu_best chrf_best"
 )
-
-
-def test_the_validation_loss_is_that_of_one_sentence_at_a_time_without_dropout(run):
-    """The softmax in float64, the mean over words."""
-    total, words = 0.0, 0
-    model, split = run.model.eval(), run.corpus.valid
-    with torch.no_grad():
-        for number in range(len(split.pairs)):
-            batch = TRANSLATION.pack(split, [number])
-            logits = model(batch).double() @ model.output_weight.double().T
-            total += functional.cross_entropy(logits, batch.target_out, reduction="sum").item()
-            words += len(logits)
-    model.train()
-    assert held_out_loss(run, "valid")["nll"] == pytest.approx(total / words, rel=1e-5)
 
 
 def test_metrics_hold_everything_that_is_reported_and_are_recorded_in_their_place(run, finished):

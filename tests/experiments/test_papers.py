@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-from examples import sparse
 from faulty import fails
 
 from headdiv.companion.experiments.papers import FOLDER, load_paper, task_of
@@ -89,14 +88,6 @@ def test_what_a_paper_names_is_there(name):
 def test_what_is_not_there_is_named(call, message):
     with fails(message, HeaddivError):
         call()
-
-
-GROUPS = {
-    "B": sparse("rfb-kwta", "dropout"),
-    "C": sparse("dropout", "dropout"),
-    "D": sparse("smart", "smart"),
-    "E": sparse("rfb-kwta", "smart"),
-}
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,9 @@ class Logged(Method):
         self.log.append((self.name, end.history))
         return self.done
 
+    def artifacts(self, model, validation=None):
+        return {self.name: validation}
+
 
 def test_hooks_of_all_are_called_in_the_order_of_the_list():
     log, method = [], make_method(combined(MIXING, APART))
@@ -97,6 +100,7 @@ def test_hooks_of_all_are_called_in_the_order_of_the_list():
     history = [{}, {"a": {"swaps": 7}}, {"dpp": {"x": 1}, "a": {"swaps": 8}}]
     assert method.after_epoch(EpochEnd(nn.Identity(), None, 3, 5, 1, history, lambda: iter(()))) == {"a": {"swaps": 1}}
     assert log == [("a", 0.25), ("b", 0.25), ("a", [{}, {"swaps": 7}, {"swaps": 8}]), ("b", [{}, {}, {"x": 1}])]
+    assert method.artifacts(None, "split") == {"a": "split", "b": "split"}
 
 
 def test_losses_add_up():

@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 from examples import PLACES, heads_by_sentence, made_up_heads, record_of, some_pairs, tiny, watched_pass
-from hypothesis import strategies as st
 from small_model import make_batch
 
 from headdiv.core.errors import TrainingError
@@ -15,7 +14,6 @@ from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.losses import GramDeterminant, disagreement, kernel, linear_cka
 from headdiv.nn.records import record_heads
 
-seeds = st.integers(0, 2**31 - 1)
 for_terms = pytest.mark.parametrize("term", PLACES)
 
 

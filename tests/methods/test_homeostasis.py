@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headdiv.methods import make_method
 from headdiv.methods.homeostasis import Homeostasis, Inhibition
 from headdiv.methods.kwta import boost, keep_probabilities, sampled, survivors, winners
+from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.sizes import AttentionSpec, BlockSpec
@@ -220,9 +221,10 @@ def test_every_step_is_the_equations_written_out(lengths, mechanism, s, q, maske
         assert torch.equal(module.total, module.history.long().sum(0))
 
 
+@pytest.mark.parametrize("delta", [0.0, 0.1])
 @pytest.mark.parametrize("reading", ["inhibition", "inverted", "printed"])
-def test_smart_inhibition_counts_its_own_masks(reading):
-    module = inhibition("smart", s=0.7, q=2, reading=reading)
+def test_smart_inhibition_counts_its_own_masks(reading, delta):
+    module = inhibition("smart", s=0.7, q=2, reading=reading, delta=delta)
     torch.manual_seed(3)
     batches = [rows(seed, length).exp() for seed, length in enumerate((4, 0, 7, 1, 3))]
     outputs, totals = [], [module.counts.tolist()]
@@ -232,7 +234,7 @@ def test_smart_inhibition_counts_its_own_masks(reading):
     torch.manual_seed(3)
     cache = collections.deque(maxlen=2)
     for batch, output, before, after in zip(batches, outputs, totals[:-1], totals[1:], strict=True):
-        keep = torch.tensor([literal_keep(group, 0.7, reading, 0.0) for group in before])
+        keep = torch.tensor([literal_keep(group, 0.7, reading, delta) for group in before])
         mask = torch.rand(len(batch), G, N) < keep
         torch.testing.assert_close(output, batch * mask.view(-1, G * N))
         cache.append(mask.sum(0))
@@ -311,10 +313,14 @@ def test_mechanisms_stand_where_they_are_asked_for():
     method = make_method(sparse("rfb-kwta", "smart", s_att=0.5, s_bo=0.8, q_att=7, q_bo=5))
     for kind in ("encoder", "decoder"):
         stage = method.attention(AttentionSpec(kind, 2, 12, 3)).before_output
-        assert repr(stage) == "Inhibition(rfb-kwta, 3×4 units, s=0.5, Q=7)"
+        assert (stage.mechanism, stage.groups, stage.units, stage.s, len(stage.history)) == ("rfb-kwta", 3, 4, 0.5, 7)
     assert type(method.attention(AttentionSpec("cross", 2, 12, 3)).output) is Linear
-    block = method.block_output(BlockSpec("decoder", 0, 12))
-    assert repr(block) == "Inhibition(smart, 1×12 units, s=0.8, Q=5)"
+    block_spec = BlockSpec("decoder", 0, 12)
+    block = method.block_output(block_spec)
+    assert (block.mechanism, block.groups, block.units, block.s, len(block.history)) == ("smart", 1, 12, 0.8, 5)
+    method = make_method(sparse("dropout", "dropout", dropout=0.3))
+    stages = method.attention(AttentionSpec("encoder", 0, 12, 3)).before_output, method.block_output(block_spec)
+    assert [(type(stage), stage.p) for stage in stages] == [(Dropout, 0.3)] * 2
 
 
 # ---- findings

@@ -1,4 +1,4 @@
-"""Mixtures of attention heads: against a loop over every expert and token, in records and decoding."""
+"""Mixtures of attention heads: against a loop over every expert and token."""
 
 import math
 
@@ -91,7 +91,7 @@ def test_only_chosen_experts_are_computed(kind):
     assert many - few == 3 * 2 * T * D * (32 - 4)
 
 
-# ---- no rows, no difference between the experts
+# ---- no difference between the experts
 
 
 @pytest.mark.parametrize("renormalise", [False, True])
@@ -109,7 +109,7 @@ def test_equal_logits_choose_the_first_experts_and_keep_gradients_finite(renorma
     assert (module.router.weight.grad != 0).any()
 
 
-# ---- gradients of gradients, and no values
+# ---- gradients of gradients
 
 
 def test_second_derivatives_of_the_expert_product_are_those_of_differences():
@@ -135,3 +135,11 @@ def test_the_number_of_parameters_is_as_written(bias, noisy, d_head):
     expected += 24 * 6 if noisy else 0
     expected += (2 + 6) * width if bias else 0
     assert count_parameters(module) == expected
+
+
+def test_the_options_reach_module_and_router():
+    options = {**MOA, "d_head": 7, "noisy": True, "noise_floor": 0.01, "renormalise": "detached"}
+    module = make_method(options).attention(AttentionSpec("encoder", 0, 12, 3))
+    router = module.router
+    assert (module.head_width, router.k, router.renormalise, router.floor) == (7, TOP, "detached", 0.01)
+    assert router.noise is not None

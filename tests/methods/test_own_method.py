@@ -16,7 +16,6 @@ from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.methods.registry import check_method, make_method
 
 OWN = {"name": "multi-query", "decay": 0.5}
-MODULES = ["encoder 1", "decoder 1", "cross 1"]
 
 
 @pytest.fixture(autouse=True)

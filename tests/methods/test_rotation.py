@@ -281,6 +281,8 @@ def test_random_swaps_are_of_different_heads_and_follow_the_seed():
     assert results == drawn(1, 3)
     assert len({tuple(drawn(epoch, seed)) for epoch in (1, 2) for seed in (3, 4)}) == 4
     assert [kind for kind, *_ in results] == ["encoder"] * 3 + ["decoder"] * 3 + ["cross"] * 3
+    decoder, cross = ([pair for each, *pair in results if each == kind] for kind in ("decoder", "cross"))
+    assert decoder != cross
     seen = {kind: set() for kind in LAYERS}
     for epoch in range(30):
         heads = [(kind, head) for kind, *pair in drawn(epoch, 1) for head in pair]

@@ -232,6 +232,8 @@ def test_cached_decoding_gives_the_same_words_as_uncached(method, width):
     assert outputs == beam_search(Uncached(model, sources, width), limits, width, 1.0)
     config = DecodeConfig(beam=width, length_penalty=1.0, max_length_factor=1.0, max_length_offset=3)
     assert translate(model, sources, config) == outputs
+    short = translate(model, sources, config.model_copy(update={"length_penalty": 0.0}))
+    assert short == beam_search(cached(model, sources, width, int(limits.max())), limits, width, 0.0)
     assert len(set(map(len, outputs))) > 1 or width > 1  # the test is worth something
     assert len(set(map(str, outputs))) > 2
 

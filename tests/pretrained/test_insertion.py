@@ -71,6 +71,8 @@ def test_padding_reaches_no_inserted_module():
 
 def test_all_components_start_as_the_model_was_up_to_the_normalisation():
     model = model_of("gpt2")
+    for block in model.transformer.h:
+        nn.init.normal_(block.attn.c_proj.bias)  # which starts at 0
     plain = logits(model, arguments(model))
     headdiv.insert(model, {**DEACON, "m": 4, "normalisation": "none"})
     assert difference(logits(model, arguments(model)), plain, arguments(model)) < 1e-4
@@ -78,10 +80,11 @@ def test_all_components_start_as_the_model_was_up_to_the_normalisation():
 
 def test_an_output_stage_starts_from_the_models_own_times_its_scale():
     model = model_of("bert")
-    weight = model.bert.encoder.layer[0].attention.output.dense.weight.detach().clone()
+    dense = model.bert.encoder.layer[0].attention.output.dense
+    weight, bias = dense.weight.detach().clone(), nn.init.normal_(dense.bias).detach().clone()
     headdiv.insert(model, {"name": "head-scale", "output_scale": 0.1})
     stage = next(module for module in model.modules() if isinstance(module, ScaledOutput))
-    torch.testing.assert_close(stage.weight, 0.1 * weight)
+    torch.testing.assert_close((stage.weight.data, stage.bias.data), (0.1 * weight, bias))
 
 
 @pytest.mark.parametrize("options", [DEACON, MIXING, KWTA], ids=lambda options: options["name"])

@@ -206,3 +206,4 @@ def test_number_of_samples_and_seed_are_fixed_and_named_and_equal_translations_d
     assert bootstrap(base, systems, references) == found
     assert found.signature.startswith("nrefs:1|bs:1000|seed:12345|case:mixed|eff:no|tok:13a|smooth:exp|version:")
     assert "case:lc" in bootstrap(base, systems, references, lowercase=True).signature
+    assert [sentence_counts(["A B c"], ["a b c"], lowercase)[0, 0] for lowercase in (False, True)] == [1, 3]

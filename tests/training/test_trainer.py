@@ -1,4 +1,4 @@
-"""The trainer on a model that is no task's: with every optimiser, and interrupted with several kinds of batches."""
+"""The trainer on a model that is no task's: batches, losses, optimisers, and what is refused."""
 
 import copy
 import json
