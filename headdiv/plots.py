@@ -101,10 +101,10 @@ def similarity_map(
     else:
         if measure not in BY_PAIR:
             raise DataError(f"measure: found {measure!r}, expected one of {', '.join(BY_PAIR)}")
-        found = list(records)
-        chosen = [record for record in found if name in (None, record.spec.name)]
+        records = list(records)
+        chosen = [record for record in records if name in (None, record.spec.name)]
         if len({record.spec.name for record in chosen}) != 1:
-            names = ", ".join(dict.fromkeys(record.spec.name for record in found)) or "none"
+            names = ", ".join(dict.fromkeys(record.spec.name for record in records)) or "none"
             raise DataError(f"name: found {name!r}, expected one of the modules with records: {names}")
         for record in chosen:
             _must_have_weights(record)

@@ -138,7 +138,7 @@ def inserted_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def inserted_method(model: nn.Module) -> Method | None:
-    """The method in a model, in a loaded or attached one a new object of it; None where there is none."""
+    """A model's method, of a loaded or attached model as a new object; None where there is none."""
     for module in model.modules():
         if isinstance(module, MultiheadAttention):
             return module.method
