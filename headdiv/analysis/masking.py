@@ -12,7 +12,7 @@ import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ from headdiv.nn.records import HeadModule, attention_modules, by_name
 Masks = Mapping[str, Sequence[float] | Tensor]  # by attention module: a number for each head, 0 or 1
 Head = tuple[str, int]  # attention module, number from 1
 Measure = Callable[[Masks], float]  # of the model with these masks
+Value = TypeVar("Value")
 
 
 class HeadChange(NamedTuple):
@@ -48,8 +49,8 @@ def _modules(model: nn.Module) -> dict[str, HeadModule]:
     return by_name((module.spec.name, module) for module in attention_modules(model))
 
 
-def module_named(name: str, modules: Mapping[str, HeadModule]) -> HeadModule:
-    """One of a model's attention modules; a DataError where there is none of this name."""
+def module_named(name: str, modules: Mapping[str, Value]) -> Value:
+    """What ``modules`` has for one of a model's attention modules; a DataError where there is none of this name."""
     if name not in modules:
         raise DataError(f"the model has no attention {name!r}; there are: {', '.join(modules)}")
     return modules[name]

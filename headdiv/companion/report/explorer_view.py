@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from headdiv.analysis.masking import heads_of, masked_heads, masks_without
+from headdiv.analysis.masking import heads_of, masked_heads, masks_without, module_named
 from headdiv.analysis.similarity import Observed, compare_heads
 from headdiv.companion.experiments.attention_maps import AttentionMap, maps_of
 from headdiv.companion.experiments.profiles import Runs
@@ -79,11 +79,9 @@ class View:
     head: int
 
     def __post_init__(self) -> None:
-        counts = heads_of(self.run.model)
-        if self.place not in counts:
-            raise DataError(f"the model has no attention {self.place!r}; there are: {', '.join(counts)}")
-        if not 1 <= self.head <= counts[self.place]:
-            raise DataError(f"{self.place} has the heads 1 to {counts[self.place]}, found head {self.head}")
+        count = module_named(self.place, heads_of(self.run.model))
+        if not 1 <= self.head <= count:
+            raise DataError(f"{self.place} has the heads 1 to {count}, found head {self.head}")
 
     @property
     def name(self) -> str:
