@@ -1,8 +1,10 @@
 """Tuning: what a profile may say of it, the same choice after kills, and the runs that have the choice."""
 
 import dataclasses
+import math
 import shutil
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from conftest import EXPERIMENT, Project
@@ -107,6 +109,18 @@ def test_a_further_seed_joins_at_a_later_rung(project, monkeypatch):
         assert tried.losses[0] == min(tried.curves[101][:1])
         if tried.fell_out != 1:
             assert tried.losses[1] == pytest.approx(sum(map(min, tried.curves.values())) / 2)
+    # The same epochs again, for the further seed alone.
+    project.write_profile(train={"epochs": 4}, tune={**TUNE, "rungs": [1, 1], "seeds_per_rung": [1, 2]})
+    (choice,) = tune("baseline")
+    assert steps[0] == STEPS_AN_EPOCH * (3 * 1 + 2 * 2 + 2 * 3)
+    assert [len(tried.losses) for tried in choice.tried].count(2) == 2
+    assert choice.chosen.losses[1] == pytest.approx(sum(curve[0] for curve in choice.chosen.curves.values()) / 2)
+    data = table_data("tiny", f"{EXPERIMENT}_tuning")
+    expected = [[*tried.losses, math.nan][:2] for tried in choice.tried]
+    assert np.array_equal(data.numbers[["loss_1", "loss_1_2_seeds"]], expected, equal_nan=True)
+    shown = data.tables["what was tried"]
+    assert {"1 epoch", "1 epoch, 2 seeds"} < {*shown}
+    assert sorted(shown["Outcome"]) == ["chosen", "eliminated after 1 epoch", "eliminated after 1 epoch, 2 seeds"]
 
 
 def test_a_tuning_that_was_killed_or_lost_its_checkpoints_chooses_the_same(untuned, tuned_home, monkeypatch):
@@ -245,7 +259,8 @@ def test_results_may_differ_in_what_is_tuned_and_in_nothing_else(untuned):
 @pytest.mark.parametrize(
     ("changed", "key", "message"),
     [
-        ({"rungs": [3, 3]}, "rungs", "rise from rung to rung, found [3, 3]"),
+        ({"rungs": [3, 3]}, "rungs", "expected epochs that rise from rung to rung, or stay where seeds are added"),
+        ({"rungs": [3, 2], "seeds_per_rung": [1, 2]}, "rungs", "seeds are added, found [3, 2]"),
         ({"rungs": [1, 5]}, "rungs.1", "5 is longer than the training of baseline; expected at most"),
         ({"keep": [4, 1]}, "keep", "4 settings are to survive, and baseline has 3"),
         ({"seeds_per_rung": [1, 1]}, "seeds_per_rung", "the last of them the 2 seeds, found [1, 1]"),

@@ -62,15 +62,17 @@ class Tune(Settings):
 
     @model_validator(mode="after")
     def _fewer_at_every_rung(self) -> Tune:
-        if any(later <= earlier for earlier, later in pairwise(self.rungs)):
-            raise ValueError(f"rungs: expected epochs that rise from rung to rung, found {self.rungs}")
-        if len(self.keep) != len(self.rungs) or self.keep[-1] != 1 or sorted(self.keep, reverse=True) != self.keep:
-            expected = "a number for each rung that does not rise, the last of them 1"
-            raise ValueError(f"keep: expected {expected}, found {self.keep}")
         seeds = self.seeds_per_rung
         if seeds and (len(seeds) != len(self.rungs) or seeds[-1] != len(self.seeds) or sorted(seeds) != seeds):
             expected = f"a number for each rung that does not fall, the last of them the {len(self.seeds)} seeds"
             raise ValueError(f"seeds_per_rung: expected {expected}, found {seeds}")
+        rungs = list(zip(self.rungs, map(len, self.rung_seeds), strict=True))
+        if self.rungs != sorted(self.rungs) or any(later == earlier for earlier, later in pairwise(rungs)):
+            expected = "epochs that rise from rung to rung, or stay where seeds are added"
+            raise ValueError(f"rungs: expected {expected}, found {self.rungs}")
+        if len(self.keep) != len(self.rungs) or self.keep[-1] != 1 or sorted(self.keep, reverse=True) != self.keep:
+            expected = "a number for each rung that does not rise, the last of them 1"
+            raise ValueError(f"keep: expected {expected}, found {self.keep}")
         for arm, settings in self.arms.items():
             if (count := len(self.settings) + len(settings)) < self.keep[0]:
                 raise ValueError(f"keep: {self.keep[0]} settings are to survive, and {arm} has {count}")

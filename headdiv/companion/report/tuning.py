@@ -7,7 +7,7 @@ import pandas as pd
 
 from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.experiments.profile_file import Setting
+from headdiv.companion.experiments.profile_file import Setting, Tune
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.report.formats import NONE, as_printed, plural, seeds_named
@@ -24,7 +24,8 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     """One line a setting of an arm, in the order in which they were tried.
 
     Columns of the numbers: variant, label, setting (counted from 1), every key that is tuned (NaN: the profile's own),
-    loss_<epochs> for each rung (NaN: not trained so far, or diverged), fell_out (epochs of the rung), chosen.
+    loss_<epochs> for each rung (NaN: not trained so far, or diverged; loss_<epochs>_<seeds>_seeds where a rung has the
+    epochs of the one before), fell_out (epochs of the rung), chosen.
 
     Raises:
         NotStoredError: none of the experiment's arms is tuned.
@@ -37,7 +38,8 @@ def tuning_data(profile: str, experiment: str) -> TableData:
         command = headdiv_command("tune", experiment, "--profile", profile)
         remedy = f"`{command}` does it" if arms else "it has no section 'tune'"
         raise NotStoredError(f"profile {profile}: no arm of {experiment} is tuned; {remedy}")
-    labels, first = labels_of(experiment, choices), next(iter(choices.values()))
+    labels, tune = labels_of(experiment, choices), next(iter(arms.values())).tune
+    rungs = _rung_names(tune)
     planned = {config.variant: config for config in runs.planned(experiment)}
     config = next(iter(planned.values()))
     task = task_of(experiment).shown_on(config.data.model_dump())
@@ -45,19 +47,20 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     numbers, lines, defaults = [], [], []
     for variant, choice in choices.items():
         for number, tried in enumerate(choice.tried, start=1):
-            losses = dict.fromkeys(choice.rungs) | dict(zip(choice.rungs, tried.losses, strict=False))
+            losses = dict.fromkeys(rungs, np.nan) | dict(zip(rungs, tried.losses, strict=False))
             losses = {rung: np.nan if loss is None else loss for rung, loss in losses.items()}
-            outcome = "chosen" if tried.fell_out is None else f"eliminated after {plural(tried.fell_out, 'epoch')}"
+            last = list(rungs)[len(tried.losses) - 1]
+            outcome = "chosen" if tried.fell_out is None else f"eliminated after {last}"
             diverged = "diverged, " if tried.losses[-1] is None else ""
             numbers.append(
                 {"variant": variant, "label": labels[variant], "setting": number}
                 | {key: tried.setting.get(key, np.nan) for key in keys}
-                | {f"loss_{rung}": loss for rung, loss in losses.items()}
+                | {rungs[rung]: loss for rung, loss in losses.items()}
                 | {"fell_out": tried.fell_out or np.nan, "chosen": tried.fell_out is None}
             )
             lines.append(
                 {"Architecture": labels[variant], "No.": str(number), "Setting": setting_text(tried.setting)}
-                | {plural(rung, "epoch"): as_printed(losses[rung], DIGITS) for rung in first.rungs}
+                | {rung: as_printed(loss, DIGITS) for rung, loss in losses.items()}
                 | {"Outcome": f"{diverged}{outcome}"}
             )
         # What the arm's runs have where a setting leaves out a key that another of its settings names.
@@ -70,12 +73,12 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     toy = f" {TOY}" if config.data.name == "toy" else ""
     scale = (
         f"Profile {runs.name}: {data_title(config.data.name)}, training runs of "
-        f"{plural(config.train.epochs, 'epoch')} that stop after a rung, {seeds_named(first.seeds)}; settings kept "
-        f"after each rung: {', '.join(map(str, first.keep))}. Nothing was computed on the test set.{toy}"
+        f"{plural(config.train.epochs, 'epoch')} that stop after a rung, {seeds_named(tune.seeds)}; settings kept "
+        f"after each rung: {', '.join(map(str, tune.keep))}. Nothing was computed on the test set.{toy}"
     )
     measure = f"the lowest validation loss up to there, in {TASKS[config.kind].unit}"
-    if len(first.seeds) > 1:
-        measure += ", mean over the tuning's seeds"
+    if len(tune.seeds) > 1:
+        measure += ", mean over " + ("the rung's seeds" if tune.seeds_per_rung else "the tuning's seeds")
     notes = [f"Epoch columns: {measure}; {NONE}: not trained so far, or diverged."]
     if defaults:
         notes.append(f"Values that a setting does not name: {'; '.join(defaults)}.")
@@ -83,6 +86,17 @@ def tuning_data(profile: str, experiment: str) -> TableData:
     notes.append(f"Trained on {', '.join(processors)}.")
     tables = {"what was tried": pd.DataFrame(lines)}
     return TableData(f"{task.table}, tuning", task.title, scale, pd.DataFrame(numbers), tables, notes=notes)
+
+
+def _rung_names(tune: Tune) -> dict[str, str]:
+    """Each rung's heading, such as "40 epochs", and the name of its column of the numbers."""
+    names, former = {}, 0
+    for epochs, seeds in zip(tune.rungs, tune.rung_seeds, strict=True):
+        repeated = epochs == former
+        heading = plural(epochs, "epoch") + (f", {plural(len(seeds), 'seed')}" if repeated else "")
+        names[heading] = f"loss_{epochs}" + (f"_{len(seeds)}_seeds" if repeated else "")
+        former = epochs
+    return names
 
 
 def setting_text(setting: Setting) -> str:
