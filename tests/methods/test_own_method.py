@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from examples import CONFIG, some_pairs, tiny, watched_pass
+from examples import some_pairs, tiny, watched_pass
 from pydantic import Field
 from small_model import make_batch
 from torch import nn
@@ -13,7 +13,7 @@ from torch import nn
 import headdiv
 from headdiv.core.errors import ConfigError
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.registry import check_method, make_method
+from headdiv.methods.registry import make_method
 
 OWN = {"name": "multi-query", "decay": 0.5}
 
@@ -43,19 +43,6 @@ def test_it_stands_in_other_models():
     assert not weights[1, :, :, 3:].any()
     layer(x, src_key_padding_mask=padding).sum().backward()
     assert x.grad.isfinite().all()
-
-
-def test_the_example_of_contributing_is_a_method():
-    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    code = text.partition("```python\n")[2].partition("```")[0]
-    exec(compile(code, "apart.py", "exec"), {"__name__": "apart"})
-    batch = make_batch(some_pairs(5), range(5))
-    model, method = tiny(check_method({"name": "apart"}, CONFIG))
-    added = watched_pass(model, method, batch)[1]
-    assert 0 < added < 0.1
-    assert not watched_pass(model, method, make_batch(some_pairs(5), []))[1]  # of a rank without a sentence
-    model, both = tiny(check_method({"name": "combined", "methods": [OWN, {"name": "apart"}]}, CONFIG))
-    assert watched_pass(model, both, batch)[1] > 0
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def test_the_executed_copy_is_of_the_real_encoder_on_all_images():
     text = outputs(EXECUTED)
     assert "STAND-IN" not in text
     assert "{'ranking': '200 images', 'validation': '814 images', 'test': '1000 images'}" in text
-    for result in ("68.7  67.0  70.4", "-0.5  -1.1  0.2", "-0.27 -0.47 -0.05"):  # in docs/pretrained.md
+    for result in ("68.7  67.0  70.4", "-0.5  -1.1  0.2", "-0.27 -0.47 -0.05"):  # as the notebook says
         assert result in text
 
 

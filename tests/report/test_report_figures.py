@@ -161,7 +161,7 @@ def test_a_variant_has_the_look_of_its_method_in_every_experiment(headed_too):
 
 def test_the_example_of_contributing_is_a_figure(recorded, project, monkeypatch):
     monkeypatch.setattr(figures, "_plugin_figures", {})
-    _, _, code = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```python\n")
+    _, code = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("```python\n")
     (project.home / "mine.py").write_text(code.partition("```")[0], encoding="utf-8")
     path = project.home / "config" / "p.yaml"
     path.write_text(f"plugins: [mine.py]\n{path.read_text(encoding='utf-8')}", encoding="utf-8")

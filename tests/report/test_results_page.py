@@ -76,7 +76,7 @@ TABLES = [
     ("results", "DEACON", 1, over("parts", PARTS), "seeds training_loss lowest bleu"),
     ("results", "How strong is the baseline?", 0, ["long/baseline", *[""] * 7], "- paper:bleu"),
     ("results", "How strong is the baseline?", 0, ["", *OWN, "", ""], "- bleu"),
-    ("results", "Does diversity help?", 0, over("sweep", SWEEP), "- validation_nll bleu of:cka of:effective_rank"),
+    ("results", "Does diversity help?", 0, over("sweep", SWEEP), "- validation_nll of:cka of:effective_rank"),
     ("appendix", "SQuAD, trained on a part", 0, ["qa/baseline", "qa/direct-8", "qa/batch-norm"], "lowest - em f1"),
     ("appendix", "SQuAD, trained on a part", 0, ["", *over("qa", DEACON)], "- lowest"),
     ("appendix", "IWSLT'14, trained on a part", 0, PART, "lowest - bleu"),
@@ -210,6 +210,7 @@ def test_the_hours_of_the_checklist_are_those_of_the_stored_runs():
     assert {profile.strip("`") for profile in seconds} == {*stored, "quick", "contest`, tuning", "return`, tuning"}
     total = sum(map(sum, seconds.values())) / 3600
     assert f"Together {total:.1f} hours" in (ROOT / "docs" / "checklist.md").read_text()
+    assert f"Training took {total:.1f} hours" in (ROOT / "docs" / "results.md").read_text()
 
 
 def in_one_line(page):
