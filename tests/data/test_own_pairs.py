@@ -27,6 +27,8 @@ PAIRS = [
     (f"Today {name} {english} “well”, on a {day}.", f"Aujourd’hui, {name} {french} « bien », un {day}\u00a0!")
     for name, day, (english, french) in itertools.product(NAMES, DAYS, WHAT.items())
 ]
+TEST_FIRST = [f"{split}.{language}" for split in ("test", "train", "valid") for language in ("en", "fr")]
+FRENCH_FIRST = ["train.en", "train.fr", "dev.fr", "dev.en", "test.en", "test.fr"]
 
 
 def put(folder, name, lines):
@@ -115,6 +117,9 @@ def test_splits_of_ones_own_stay(tmp_path):
         (["a.en-fr.tsv"], (3,), DataError, r"a\.en-fr\.tsv, line 1: expected two columns .*, found 1"),
         (["a.en", "b.en"], (3, 3), ConfigError, "expected two languages, found 'en' twice"),
         (["a.en"], (3,), ConfigError, r"expected two texts or one \.tsv, .*found .*a\.en"),
+        (TEST_FIRST, (3,) * 6, ConfigError, r"test\.en: found a name of test in the place of train; expected .* order"),
+        (FRENCH_FIRST, (3,) * 6, ConfigError, r"dev\.fr and .*dev\.en: found fr and en, expected en and fr"),
+        (["a.en-fr.tsv", "b.en-de.tsv", "c.en-fr.tsv"], (3,) * 3, ConfigError, r"b\.en-de\.tsv: found en and de"),
     ],
 )
 def test_what_cannot_be_used_is_said_with_file_and_line(tmp_path, names, lines, error, sentence):

@@ -18,7 +18,8 @@ from headdiv.core.files import write_text
 SPLITS = ("train", "valid", "test")
 FEWEST = 100  # different source sentences of one text that is split
 HELD_OUT = 1000  # pairs in each of validation and test, at most a tenth of all
-NOT_NAMES = {*SPLITS, "val", "dev", ""}  # parts of files' names that do not name the text
+SPLIT_WORDS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}  # in files' names
+NOT_NAMES = {*SPLIT_WORDS, ""}  # parts of files' names that do not name the text
 # ISO 639-1; a language without a code of two letters has to be named by --languages.
 CODES = set(
     re.findall(
@@ -73,14 +74,15 @@ def write_profile(project: Path, files: Sequence[Path], languages: tuple[str, st
     Args:
         project: its folder.
         files: two texts, line by line, or one table of two columns (``.tsv``), which are split; or three times as
-            many: training, validation and test.
+            many: training, validation and test, in this order.
         languages: source and target; by default what the files' names end in (``train.en``, ``pairs.en-fr.tsv``).
 
     Returns:
         The profile's file, ``config/<name>-<source>-<target>.yaml``.
 
     Raises:
-        ConfigError: names without a language's code, another number of files, or a profile that exists already.
+        ConfigError: names without a language's code, names of other languages or of another split than their place
+            says, another number of files, or a profile that exists already.
         DataError: a file that cannot be read, is empty, has no partner for a line, or is in two splits; too few pairs.
     """
     table = all(unpacked(file).suffix == ".tsv" for file in files)
@@ -89,7 +91,13 @@ def write_profile(project: Path, files: Sequence[Path], languages: tuple[str, st
     if len(files) not in (width, 3 * width):
         names = ", ".join(map(str, files)) or "none"
         raise ConfigError(f"--data: expected two texts or one .tsv, or three times as many; found {names}")
+    if len(texts) == len(SPLITS):
+        _refuse_misplaced(texts)
     source, target = languages or _infer_languages(texts[0])
+    for text in texts[1:] if languages is None else ():
+        if (found := _infer_languages(text)) != (source, target):
+            expected = f"{source} and {target}, in the training text's order"
+            raise ConfigError(f"{' and '.join(map(str, text))}: found {' and '.join(found)}, expected {expected}")
     for code in languages or ():
         if code not in CODES and not re.fullmatch("[a-z]{3}", code):
             raise ConfigError(f"--languages: {code!r} is no language's code (ISO 639)")
@@ -127,6 +135,16 @@ def write_profile(project: Path, files: Sequence[Path], languages: tuple[str, st
     values |= {"merges": f"\n      merges: {merges}" if merges else "", "model": model, "train": train}
     write_text(profile, PROFILE.format(**values, count=count))
     return profile
+
+
+def _refuse_misplaced(texts: list[list[Path]]) -> None:
+    """Raise ConfigError where the name of a file is that of another split than it stands for."""
+    for split, text in zip(SPLITS, texts, strict=True):
+        for file in text:
+            named = [SPLIT_WORDS[part.lower()] for part in _name_parts(file) if part.lower() in SPLIT_WORDS]
+            if named and split not in named:
+                order = "files for train, valid and test in this order"
+                raise ConfigError(f"{file}: found a name of {named[0]} in the place of {split}; expected {order}")
 
 
 def _infer_languages(text: list[Path]) -> tuple[str, str]:
