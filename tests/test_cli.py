@@ -226,3 +226,9 @@ def test_names_are_listed_those_of_the_profile_alone(project, headdiv_says):
     assert not any(name.startswith("mhr") for name in names["figures"].split(", "))
     assert "deacon" in names["methods"].split(", ")
     assert "multi30k" in names["data sets"].split(", ")
+
+
+def test_without_profiles_of_a_projects_own_the_packages_are_listed(folder, headdiv_says):
+    status, out, err = headdiv_says("list")
+    assert (status, err) == (0, "")
+    assert {"quick", "tables"} <= {*out.splitlines()[0].removeprefix("profiles: ").split(", ")}

@@ -309,7 +309,7 @@ def list_names(profile: str) -> None:
 
     runs = Runs(profile)
     names: dict[str, Iterable[str]] = {
-        "profiles": sorted(path.stem for path in (paths.home() / "config").glob("*.yaml"))
+        "profiles": sorted(path.stem for path in paths.profile_file("quick").parent.glob("*.yaml"))
     }
     for experiment in runs.experiments():
         names[experiment] = dict.fromkeys(run.variant for run in runs.planned(experiment))
