@@ -94,10 +94,12 @@ def test_a_further_set_that_has_changed_is_not_scored_anew(mine, project):
     [
         ("othr", r"more_tests\.0: 'othr' is not known; there are: .*other"),
         ("half", r"more_tests\.0: 'half' has no file for one of the languages; found en"),
+        ("best", r"more_tests\.0: found 'best', but bleu_best is another score's name"),
+        ("tokens", r"more_tests\.0: found 'tokens', but bleu_tokens is another score's name"),
     ],
 )
-def test_a_set_that_is_not_there_is_named(project, split, message):
-    files = {name: {"en": "a.en", "de": "a.de"} for name in SIZES} | {"half": {"en": "a.en"}}
+def test_a_set_that_cannot_be_scored_is_named(project, split, message):
+    files = {name: {"en": "a.en", "de": "a.de"} for name in [*SIZES, "best", "tokens"]} | {"half": {"en": "a.en"}}
     data = {"name": "mine", "files": files, "examples": 40, "held_out": 500, "more_tests": [split]}
     name = project.write_profile("wrong", data=data)
     with pytest.raises(ConfigError, match=rf"wrong\.yaml, line \d+: .*{message}"):

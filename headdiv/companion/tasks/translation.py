@@ -19,7 +19,7 @@ from headdiv.companion.data.tokenization.words import detokenize, tokenize
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.sizes import DecodeConfig, ModelConfig
 from headdiv.companion.tasks import bleu
-from headdiv.companion.tasks.base import MainScore, Run, Score, score
+from headdiv.companion.tasks.base import OF_PARAMETERS, MainScore, Run, Score, score
 from headdiv.companion.tasks.imi import imi
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import Seq2Seq
@@ -28,6 +28,7 @@ from headdiv.core.settings import Distinct, Place, Source, config_error, hash_ne
 
 # Used after each epoch in place of the run's own search, on which training must not depend.
 EPOCH_SEARCH = DecodeConfig(beam=1, batch_sentences=128)
+TAKEN = {*OF_PARAMETERS, "references", "tokens"}  # ends of other scores' names: "bleu_best", "bleu_tokens"
 TOKENIZERS = {"moses": "Moses", "spacy": "spaCy", "lossless": "lossless"}
 
 
@@ -149,6 +150,9 @@ class Translation(Seq2Seq):
             place = (*at, "more_tests", number)
             if name not in roles:
                 message = f"{name!r} is not known; there are: {', '.join(sorted(roles))}"
+                raise config_error(place, message, source)
+            if name in TAKEN:
+                message = f"found {name!r}, but bleu_{name} is another score's name; expected another name of the split"
                 raise config_error(place, message, source)
             if "archive" not in roles[name] and not {*languages} <= {*roles[name]}:
                 message = f"{name!r} has no file for one of the languages; found {', '.join(roles[name])}"
