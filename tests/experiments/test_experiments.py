@@ -228,3 +228,5 @@ def test_a_run_that_is_not_there_is_named(home):
     assert message == "profile p: no experiment 'deacon/translatoin'; did you mean 'deacon/translation'?"
     message = refusal(profile_runs.config, EXPERIMENT, "x", 1)
     assert message == f"profile p: no variant 'x'; known here: {', '.join(sorted(SEVEN))}"
+    assert profile_runs.planned(EXPERIMENT, "baseline", "1") == profile_runs.planned(EXPERIMENT, "baseline", 1)
+    assert refusal(profile_runs.planned, EXPERIMENT, "baseline", "9").startswith("profile p: no seed '9'")

@@ -308,7 +308,7 @@ class Runs:
                 names = list(dict.fromkeys(str(getattr(config, key)) for config in configs))
                 if str(value) not in names:
                     raise ConfigError(f"profile {self.name}: no {key} {str(value)!r}{nearest(str(value), names)}")
-                configs = [config for config in configs if getattr(config, key) == value]
+                configs = [config for config in configs if str(getattr(config, key)) == str(value)]
         return configs
 
     def _with_choice(self, config: RunConfig) -> RunConfig | None:
