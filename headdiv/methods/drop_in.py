@@ -285,8 +285,8 @@ class MultiheadAttention(nn.Module):
             mask, real_keys = mask + padding[:, None, None, :], padding.detach() != -torch.inf
             keys = padded_rows(real_keys) if self._leaves_padding_out() else keys
         queries, real_queries = (keys, real_keys) if is_self else self._queries(B, N, query.device)
-        if is_self and self._leaves_padding_out():
-            self.query_rows = None if queries.full else queries
+        if self._leaves_padding_out():
+            self.query_rows = queries if is_self and not queries.full else None
         if real_queries is not None and (key_padding_mask is not None or attn_mask is not None):
             # Padded slots are not queries: what they see has no effect, but it must be finite.
             mask = mask.masked_fill(~real_queries[:, None, :, None], 0.0)

@@ -10,6 +10,7 @@ from torch.nn.utils import prune
 
 import headdiv
 from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.modules import active_modules
 from headdiv.methods.base import Method
 from headdiv.methods.deacon import pca_layers
 from headdiv.nn.records import attention_modules
@@ -76,6 +77,11 @@ def test_padding_of_targets_is_no_query_of_torchs_cross_attention(memory_too, ad
             [output[~padding], records[1].outputs, *(layer.inputs.moments[2] for layer in layers), *gradients]
         )
         assert all(x.isfinite().all() for x in results[-1])
+        self_attention = next(iter(active_modules(model, headdiv.MultiheadAttention).values()))
+        self_attention.register_full_backward_hook(lambda *_: None)  # query, key and value become three objects
+        with headdiv.record_heads(model) as records:
+            model(padded.requires_grad_(), source)
+        assert records[1].layout.queries.full  # the padding was that of the pass before
     torch.testing.assert_close(*results, atol=1e-5, rtol=1e-4)
 
 
