@@ -361,14 +361,18 @@ def detach_heads(model: nn.Module) -> None:
     become uneven, a position bias has more heads than a module, or an output stage needs to know what is padding.
     """
     attachment = attachment_of(model)
-    if attachment is None or any(attached.needed for attached in attachment.heads):
+    if attachment is None:
         return
-    for attached in attachment.heads:
+    # Not `attachment.heads`: peft copies layers with their heads.
+    heads = [x for x in model.modules() if isinstance(x, AttachedHeads) and x.inputs is attachment.inputs]
+    if any(attached.needed for attached in heads):
+        return
+    for attached in heads:
         attached.unwatch()
         delattr(attached.projections.module, NAME)
         if attached.kept is not None:
             setattr(attached.projections.module, REMOVED, (attached.original, attached.kept))
-    for config in attachment.configs:
+    for config in (*attachment.configs, *(attached.projections.module.config for attached in heads)):
         config._attn_implementation_internal = config._attn_implementation.removeprefix(PREFIX)
     for hook in attachment.hooks:
         hook.remove()

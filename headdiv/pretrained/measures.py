@@ -99,10 +99,8 @@ class PretrainedHeads(ModelHeads):
             DataError: a head is not there, its module is no longer as transformers made it, or the architecture's code
                 does not work with fewer heads. The model stays as it was.
         """
-        masks = masks_without(self.model, removed)
-        numbers = {name: [i for i, m in enumerate(mask, 1) if not m] for name, mask in masks.items()}
         with evaluating(self.model):
-            remove_heads_checked(self.model, numbers, batch)
+            remove_heads_checked(self.model, masks_without(self.model, removed), batch)
 
 
 def attach(model: nn.Module) -> PretrainedHeads:

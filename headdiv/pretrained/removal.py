@@ -9,36 +9,34 @@ Letters: H heads, G heads of keys and values, K head width.
 
 from __future__ import annotations
 
-import contextlib
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headdiv.analysis.masking import masked_heads
 from headdiv.core.errors import DataError
 from headdiv.core.precision import HALF, at_least_float32
-from headdiv.core.tracing import uncompiled
 from headdiv.nn.projections import keep_units, must_be_merged, units_of
+from headdiv.nn.records import attention_modules
 from headdiv.pretrained.attached import AttachedHeads, attachment_of
 from headdiv.pretrained.projections import is_plain, kind_of, sizes
 
 TOLERANCE = 10  # square roots of the smallest difference from 1
 
-HeadNumbers = Mapping[str, Sequence[int]]  # by attention module, current numbers of heads, from 1
-
 
 @torch.no_grad()
-def remove_heads_checked(model: nn.Module, removed: HeadNumbers, arguments: Mapping[str, Any] | None) -> None:
+def remove_heads_checked(model: nn.Module, masks: Mapping[str, Tensor], arguments: Mapping[str, Any] | None) -> None:
     """`remove_heads`, if a copy without them gives the masked model's output; otherwise the model stays as it was.
 
     The copy is in float32 at least, since rounding would hide errors.
 
     Args:
         model: attached, in evaluation mode.
-        removed: see `remove_heads`.
+        masks: see `remove_heads`.
         arguments: of a forward pass; not needed where the model reads tokens alone.
 
     Raises:
@@ -46,20 +44,15 @@ def remove_heads_checked(model: nn.Module, removed: HeadNumbers, arguments: Mapp
             to try it with.
     """
     attachment_of(model).must_be_recorded()
-    _must_be_plain(model, removed)
+    _must_be_plain(model, masks)
     trial = copy.deepcopy(model)
     if any(parameter.dtype in HALF for parameter in trial.parameters()):
         trial.float()
         wide = {name: at_least_float32(x) if isinstance(x, Tensor) else x for name, x in (arguments or {}).items()}
         arguments = wide or None
-    with uncompiled(), contextlib.ExitStack() as stack:
-        for attached in attachment_of(trial).heads:
-            if numbers := removed.get(attached.spec.name):
-                mask = torch.ones(attached.spec.heads)
-                mask[[number - 1 for number in numbers]] = 0
-                stack.callback(attached.mask_heads(mask).remove)
+    with masked_heads(trial, masks):
         arguments, masked = _run(trial, arguments)
-    remove_heads(trial, removed)
+    remove_heads(trial, masks)
     try:
         problem = _difference(masked, _outputs(trial, arguments))
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
@@ -69,11 +62,11 @@ def remove_heads_checked(model: nn.Module, removed: HeadNumbers, arguments: Mapp
             f"{type(model).__name__}: its code does not work with fewer heads ({problem}); expected an architecture "
             "that takes their number from the projections, or masked heads instead"
         )
-    remove_heads(model, removed)
+    remove_heads(model, masks)
 
 
 @torch.no_grad()
-def remove_heads(model: nn.Module, removed: HeadNumbers) -> None:
+def remove_heads(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
     """Remove heads of an attached model, whatever its code makes of that; ``config.headdiv`` records it.
 
     The architectures' code needs a head in every module: a module that loses all of them keeps the first one, with
@@ -81,21 +74,28 @@ def remove_heads(model: nn.Module, removed: HeadNumbers) -> None:
 
     Args:
         model: attached.
-        removed: heads; the remaining ones are renumbered.
+        masks: by attention module: for each head, 0 to remove it. The remaining ones are renumbered.
     """
     attachment = attachment_of(model)
     for attached in attachment.heads:
-        if numbers := removed.get(attached.spec.name):
-            _cut_module(attached, [head for head in range(attached.spec.heads) if head + 1 not in numbers])
+        mask = masks.get(attached.spec.name)
+        if mask is not None and not mask.all():
+            _cut_module(attached, mask.nonzero().flatten().tolist())
     attachment.record_removed()
 
 
-def _must_be_plain(model: nn.Module, removed: HeadNumbers) -> None:
-    """Raise a DataError where a projection is quantised, adapted, or a method's output stage."""
+def _must_be_plain(model: nn.Module, masks: Mapping[str, Tensor]) -> None:
+    """Raise a DataError where a projection is quantised, adapted, or a method's output stage, or peft runs a copy."""
+    running = attention_modules(model)
     for attached in attachment_of(model).heads:
         name, projections = attached.spec.name, attached.projections
-        if not removed.get(name):
+        if name not in masks:
             continue
+        if not any(attached is module for module in running):
+            raise DataError(
+                f"{name}: heads cannot be removed while adapters run a copy of the module; expected the model to be "
+                "detached, the adapters merged, and the model attached anew"
+            )
         for projection in (*projections.inputs, projections.output):
             if not is_plain(projection):
                 raise DataError(

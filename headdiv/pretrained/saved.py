@@ -78,9 +78,9 @@ def _change(model: nn.Module, library: Any) -> None:
     methods = [(part, changes(part.config).get("method")) for part in parts.values()]
     for part in parts.values():
         removed = changes(part.config).get("removed", {})
-        heads = {attached.spec.name: attached.kept or range(attached.original) for attached in attach_heads(part).heads}
-        numbers = {name: [i for i, head in enumerate(heads[name], 1) if head + 1 in removed[name]] for name in removed}
-        remove_heads(part, numbers)
+        kept = {attached.spec.name: attached.kept or range(attached.original) for attached in attach_heads(part).heads}
+        masks = {name: torch.tensor([head + 1 not in removed[name] for head in kept[name]]) for name in removed}
+        remove_heads(part, masks)
         if len(parts) > 1:
             detach_heads(part)
     for part, method in methods:

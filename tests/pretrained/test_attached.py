@@ -208,6 +208,23 @@ def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
     assert heads.counts == {"encoder 1": 4, "encoder 2": 4}
 
 
+def test_heads_of_a_layer_that_peft_copies_are_removed_once_it_is_merged():
+    peft, model = pytest.importorskip("peft"), model_of("llama")
+    heads, batch, gone = headdiv.pretrained.attach(model), arguments(model), [("decoder 1", 1), ("decoder 2", 1)]
+    config = peft.LoraConfig(target_modules=["down_proj"], modules_to_save=["layers.1"])
+    wrapper = peft.get_peft_model(model, config).eval()
+    with pytest.raises(DataError, match=r"decoder 2: heads cannot be removed while adapters run a copy.*merged"):
+        heads.remove(gone)
+    assert heads.counts == {"decoder 1": 4, "decoder 2": 4}
+    heads.detach()
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in wrapper.modules())
+    heads = headdiv.pretrained.attach(wrapper.merge_and_unload())
+    with heads.without(gone):
+        masked = logits(heads.model, batch)
+    heads.remove(gone)
+    assert difference(logits(heads.model, batch), masked, batch) < 1e-5
+
+
 def test_a_model_that_does_not_run_with_fewer_heads_is_refused_and_stays_as_it_was():
     model, batch = other("olmo2")
     heads = headdiv.pretrained.attach(model)
