@@ -176,8 +176,6 @@ class Paper(Settings):
     title: str
     short: str = Field("", description="what menus call it; its name where left out")
     citation: str
-    doi: str | None = None
-    idea: str = Field("", description="in a few sentences")
     tasks: dict[str, PaperTask]
     tables: dict[str, DataTable] = Field(default_factory=dict)
     figures: dict[str, PaperFigure] = Field(default_factory=dict, description="beside each task's learning curves")
