@@ -33,6 +33,7 @@ from headdiv.analysis.masking import (
     pruning_steps,
 )
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, HeadComparison, Observed, compare_heads
+from headdiv.core import progress
 from headdiv.core.errors import DataError
 from headdiv.core.precision import at_least_float32
 from headdiv.core.tracing import uncompiled
@@ -227,8 +228,12 @@ class ModelHeads:
         Raises:
             DataError: there are fewer than one step, or a head is not there or named twice.
         """
-        points = pruning_steps(self.model, steps, order)
-        return [Pruned(kept, self._value(metric, masks)) for kept, masks in points]
+        points, curve = pruning_steps(self.model, steps, order), []
+        with progress.bar(len(points), "pruning") as advance:
+            for kept, masks in points:
+                curve.append(Pruned(kept, self._value(metric, masks)))
+                advance("")
+        return curve
 
     # ---- removing
 

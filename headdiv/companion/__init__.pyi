@@ -2,8 +2,6 @@ from .data.toy.corpora import generated_texts as generated_texts
 from .experiments.attention_maps import attention_maps as attention_maps
 from .experiments.evaluation import evaluate as evaluate
 from .experiments.evaluation import head_measures as head_measures
-from .experiments.importance import head_importance as head_importance
-from .experiments.importance import pruning_curve as pruning_curve
 from .experiments.profiles import run_config as run_config
 from .experiments.results import record as record
 from .experiments.results import runs as runs

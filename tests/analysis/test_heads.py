@@ -53,6 +53,7 @@ def test_a_model_with_the_drop_in_has_a_table_and_a_pruning_curve():
     order = headdiv.pretrained.least_important_first(heads.importance([batch_of()], loss))
     curve = heads.pruning_curve(lambda: loss(heads.model(*batch_of())), order, steps=3)
     assert [point.kept for point in curve] == [6, 4, 2, 0]
+    assert [point.kept for point in heads.pruning_curve(lambda: 0.0, order[:1])] == [6, 5]
     with heads.without(order):
         assert curve[-1].value == pytest.approx(float(loss(heads.model(*batch_of()))))
 
@@ -306,6 +307,8 @@ REFUSALS = [  # a use of heads, and key words of the error
     ),
     (lambda heads: heads.pruning_curve(lambda: 0.0, TWICE), "order: found head 2 of 'encoder 1' 2 times"),
     (lambda heads: heads.masked({"encoder 1": [1]}).__enter__(), "encoder 1 has 3 heads, found a mask of 1"),
+    (lambda heads: heads.without([("encoder 1", 0)]), "the model has no head 0 in 'encoder 1'; heads are 1 to 3 in"),
+    (lambda heads: heads.leave_one_out(lambda: 0.0, [("encoder 2", 4)]), "the model has no head 4 in 'encoder 2'"),
     (edited_to(torch.zeros(11, 1, 4)), r"an edit returned the shape \(11, 1, .*, expected \(T, H, K\) = \(11"),
     (edited_to(None), "an edit returned None"),
 ]

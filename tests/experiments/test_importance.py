@@ -1,22 +1,14 @@
-"""What masking heads changes in passes, losses and scores, and that it leaves nothing behind."""
+"""What masking heads changes in passes and losses, and that it leaves nothing behind."""
 
 import contextlib
 
 import pytest
 import torch
 from examples import some_pairs, tiny
-from faulty import exactly
 from small_runs import SMALL, small_config, untrained
 
-from headdiv.analysis.masking import HeadChange, heads_of, masked_heads, masks_without
-from headdiv.companion.experiments import importance
-from headdiv.companion.experiments.importance import (
-    Kept,
-    head_importance,
-    masked_loss,
-    pruning_curve,
-    pruning_order,
-)
+from headdiv.analysis.masking import heads_of, masked_heads, masks_without
+from headdiv.companion.experiments.importance import importance_record
 from headdiv.companion.models.batching import make_batch
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.core.errors import DataError
@@ -59,64 +51,27 @@ def test_masks_nest_and_go_away_after_an_error():
     assert torch.equal(model(batch), plain)
 
 
-# ---- importance
+# ---- importance and pruning
 
 
 @pytest.mark.parametrize("task", SMALL)
-def test_importance_is_the_change_of_the_loss_for_any_task(folder, task):
-    run = untrained(small_config(task))
-    changes = head_importance(run)
-    assert [(change.place, change.head) for change in changes] == [
-        (place, head) for place in heads_of(run.model) for head in (1, 2, 3, 4)
-    ]
-    before = held_out_loss(run, "valid")["nll"]
-    assert masked_loss(run) == before
-    stack = run.model.decoder[0].attention["decoder"]
-    with torch.no_grad():
-        stack.output.weight[:, 8:12] = 0
-    after = held_out_loss(run, "valid")["nll"]
-    (third,) = (change for change in changes if (change.place, change.head) == ("decoder 1", 3))
-    assert third.change == pytest.approx(after - before, abs=1e-6)
-
-
-def test_importance_beside_masked_heads(folder):
-    run = untrained(small_config("lm"))
-    changes = head_importance(run, masked=[("decoder 1", 2)])
-    assert [change.head for change in changes] == [1, 3, 4]
-    expected = masked_loss(run, {"decoder 1": [0, 0, 1, 1]}) - masked_loss(run, {"decoder 1": [1, 0, 1, 1]})
-    assert changes[0].change == pytest.approx(expected)
-    with exactly("the model has no head 5 in 'decoder 1'; heads are 1 to 4 in decoder 1"):
-        head_importance(run, masked=[("decoder 1", 5)])
-
-
-# ---- pruning
-
-
-def test_the_order_is_measured_anew_at_half(monkeypatch):
+def test_importance_order_and_curve_are_of_the_losses_of_masked_models_for_any_task(folder, task):
     """What matters least at first goes first; then what matters least to the half that is left."""
-    calls = []
-    first = [HeadChange("encoder 1", head, change) for head, change in enumerate([0.4, -0.1, 0.2, 0.3], start=1)]
+    run = untrained(small_config(task))
+    heads = [(place, head) for place in heads_of(run.model) for head in (1, 2, 3, 4)]
 
-    def measured(run, masked=()):
-        calls.append(list(masked))
-        return [HeadChange("encoder 1", 1, 0.1), HeadChange("encoder 1", 4, 0.9)]
+    def loss(*removed):
+        with masked_heads(run.model, masks_without(run.model, removed)):
+            return held_out_loss(run, "valid")["nll"]
 
-    monkeypatch.setattr(importance, "head_importance", measured)
-    assert pruning_order(None, first) == [("encoder 1", head) for head in (2, 3, 1, 4)]
-    assert calls == [[("encoder 1", 2), ("encoder 1", 3)]]
-
-
-def test_a_curve_goes_from_all_heads_to_none(folder):
-    run = untrained(small_config("lm"))
-    order = pruning_order(run)
-    assert sorted(order) == [("decoder 1", head) for head in (1, 2, 3, 4)]
-    curve = pruning_curve(run, order=order)
-    assert [point.kept for point in curve] == [4, 3, 2, 1, 0]
-    assert curve[0] == Kept(kept=4, loss=masked_loss(run))
-    assert curve[-1].loss == masked_loss(run, {"decoder 1": [0, 0, 0, 0]})
-    assert curve[1].loss == masked_loss(run, masks_without(run.model, order[:1]))
-    assert [point.kept for point in pruning_curve(run, steps=2, order=order)] == [4, 2, 0]
-    assert [point.kept for point in pruning_curve(run, order=order[:1])] == [4, 3]
-    assert [point.kept for point in pruning_curve(run, steps=10**9, order=order[:1])] == [4, 3]  # no more than heads
-    with exactly("the model has no head 0 in 'decoder 1'; heads are 1 to 4 in decoder 1"):
-        pruning_curve(run, order=[("decoder 1", 0)])
+    found = importance_record(run, steps=10**9)  # there are no more than heads
+    changes = {(change["place"], change["head"]): change["change"] for change in found["heads"]}
+    assert list(changes.items()) == [(head, loss(head) - loss()) for head in heads]
+    order, half = [tuple(head) for head in found["order"]], len(heads) // 2
+    first, last = order[:half], order[half:]
+    assert first == sorted(heads, key=changes.get)[:half]
+    assert last == sorted((head for head in heads if head not in first), key=lambda head: loss(*first, head))
+    counts = range(len(heads) + 1)
+    assert found["curve"] == [{"kept": len(heads) - count, "loss": loss(*order[:count])} for count in counts]
+    assert found["loss"]["value"] == loss()
+    assert found["modules"] == heads_of(run.model)

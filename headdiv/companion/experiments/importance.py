@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from headdiv.analysis.masking import (
-    Head,
-    HeadChange,
-    Masks,
-    heads_of,
-    least_important_first,
-    masked_heads,
-    masking_changes,
-    pruning_steps,
-)
+from headdiv.analysis.heads import ModelHeads
+from headdiv.analysis.masking import HeadChange, least_important_first
 from headdiv.companion.commands import remedy
 from headdiv.companion.experiments.checking import outdated_among
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import IMPORTANCE, Record, RunIdentity, StoredScore, metrics_path
 from headdiv.companion.provenance import commit
 from headdiv.companion.tasks.base import Run, held_out_loss, score
-from headdiv.core import progress
 from headdiv.core.errors import DataError
 from headdiv.core.files import read_json, write_json
 from headdiv.core.settings import check
@@ -78,66 +69,31 @@ class ImportanceResult(RunIdentity):
         return count
 
 
-def masked_loss(run: Run, masks: Masks | None = None) -> float:
-    """Loss on the validation split with these masks, in nats for each prediction."""
-    with masked_heads(run.model, masks or {}):
-        return held_out_loss(run, "valid")["nll"]
-
-
-def head_importance(run: Run, masked: Sequence[Head] = ()) -> list[HeadChange]:
-    """How the validation loss changes when one head at a time is masked, for every head, in a forward pass's order.
-
-    ``masked``: heads (attention module, number from 1) that are masked in any case, and are not in the result.
-    """
-    return masking_changes(run.model, lambda masks: masked_loss(run, masks), masked)
-
-
-def pruning_order(run: Run, importance: Sequence[HeadChange] | None = None) -> list[Head]:
-    """All heads (attention module, number from 1) of a finished run, the least important first.
-
-    It is measured, where it is not given; and once more when half of the heads are masked: it depends on the others.
-    """
-    importance = head_importance(run) if importance is None else importance
-    first_half = least_important_first(importance)[: len(importance) // 2]
-    return [*first_half, *least_important_first(head_importance(run, first_half))]
-
-
-def pruning_curve(run: Run, steps: int = 10, order: Sequence[Head] | None = None) -> list[Kept]:
-    """Validation loss with ever fewer heads, from all to none (Michel et al. 2019, section 4), nothing trained again.
-
-    Args:
-        run: a finished run.
-        steps: of about the same number of heads, one at least.
-        order: in which heads are masked, each once at most; the curve ends where it does. Default: `pruning_order`.
-
-    Raises:
-        DataError: there are fewer than one step, or a head is not there or named twice.
-    """
-    points, curve = pruning_steps(run.model, steps, pruning_order(run) if order is None else order), []
-    with progress.bar(len(points), "pruning") as advance:
-        for kept, masks in points:
-            curve.append(Kept(kept=kept, loss=masked_loss(run, masks)))
-            advance("")
-    return curve
-
-
 def importance_record(run: Run, steps: int) -> dict[str, Any]:
     """Importance of every head and the pruning curve in so many steps: importance.json as a dictionary.
 
+    The curve is that of Michel et al. (2019, section 4): the least important heads are masked first, nothing is trained
+    again. Importance depends on which other heads there are, so it is measured once more when half of them are masked.
     The test set is not read.
     """
+
+    def loss() -> float:
+        return held_out_loss(run, "valid")["nll"]
+
     began = time.perf_counter()
-    heads = head_importance(run)
-    order = pruning_order(run, heads)
-    curve = pruning_curve(run, steps, order)
+    model = ModelHeads(run.model)
+    heads = model.leave_one_out(loss)
+    half = least_important_first(heads)[: len(heads) // 2]
+    order = [*half, *least_important_first(model.leave_one_out(loss, half))]
+    curve = model.pruning_curve(loss, order, steps)
     return {
         "format": FORMAT,
         **run.identity(),
-        "modules": heads_of(run.model),
-        "loss": score(curve[0].loss, run.task.unit, "validation split, without label smoothing and dropout"),
+        "modules": model.counts,
+        "loss": score(curve[0].value, run.task.unit, "validation split, without label smoothing and dropout"),
         "heads": [change._asdict() for change in heads],
         "order": [list(head) for head in order],
-        "curve": [point.model_dump() for point in curve],
+        "curve": [{"kept": point.kept, "loss": point.value} for point in curve],
         "seconds": time.perf_counter() - began,
         "provenance": {**run.record["provenance"], "evaluated_at_commit": commit()},
     }
