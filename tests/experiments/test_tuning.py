@@ -25,7 +25,7 @@ from headdiv.companion.experiments.running import train
 from headdiv.companion.report.tables import table_data
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import run_name
-from headdiv.core.errors import ConfigError, DataError, TrainingError
+from headdiv.core.errors import ConfigError, DataError, NotStoredError, TrainingError
 from headdiv.core.files import read_json, write_json
 
 STEPS_AN_EPOCH = 5
@@ -147,7 +147,7 @@ def test_only_what_is_not_stored_is_trained(tuned, monkeypatch):
         tune("baseline")
         assert steps[0] == STEPS_OF_AN_ARM
     tuned.write_profile(train={"epochs": 4}, tune={**TUNE, "rungs": [1, 4]})  # longer, without checkpoints
-    with fails("not tuned yet", ConfigError):
+    with fails("not tuned yet", NotStoredError):
         run_config("tiny", EXPERIMENT, "baseline", 1)
     tune("baseline")
     assert steps[0] == STEPS_OF_AN_ARM + STEPS_AN_EPOCH * 2 * 2 * 4
@@ -202,11 +202,11 @@ def test_a_plan_tunes_before_it_trains_and_runs_have_the_choice_as_if_it_were_wr
     assert planned.choices([EXPERIMENT], "direct-8") == choices[1:]
     assert set(choices) < set(planned.drawn_from("deacon"))
     assert "deacon_translation_tuning" in planned.tables
-    with fails("`headdiv tune deacon/translation --profile tiny --arm direct-8` tunes it", ConfigError):
+    with fails("`headdiv tune deacon/translation --profile tiny --arm direct-8` tunes it", NotStoredError):
         run_config("tiny", EXPERIMENT, "direct-8", 1)
     with fails(f"`headdiv tune {EXPERIMENT} --profile tiny` does it", DataError):
         table_data("tiny", f"{EXPERIMENT}_tuning")
-    with fails("not tuned yet", ConfigError):
+    with fails("not tuned yet", NotStoredError):
         Runs("tiny").configs()
     done = CliRunner().invoke(cli, ["tune", EXPERIMENT, "--profile", "tiny", "--arm", "direct-8"])
     assert "Baseline" not in done.output

@@ -10,8 +10,10 @@ import pytest
 from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import load_paper, paper_names
 from headdiv.companion.experiments.parameters import count
+from headdiv.companion.report import claims as claims_module
 from headdiv.companion.report.claims import ACCEPTED, CLAIMS, VERDICTS, Judgement, as_text, decide, ledger, load_claims
 from headdiv.companion.report.compare import compare
+from headdiv.companion.report.groups import judged_with
 from headdiv.core.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -153,6 +155,14 @@ def test_as_text_contradictions_stand_under_their_causes_the_gravest_first():
 )
 def test_the_interval_decides_a_relation_and_one_seed_or_equal_scores_do_not_confirm_it(mean, half, verdict):
     assert decide(Difference(mean, half, 3), *ACCEPTED["higher"]) == verdict
+
+
+def test_a_relation_of_rows_without_a_seed_in_common_is_not_decided(monkeypatch):
+    rows = judged_with("multi30k-30", "deacon/translation")
+    rows |= {"baseline": rows["baseline"][:1], "direct-8": rows["direct-8"][1:]}
+    monkeypatch.setattr(claims_module, "judged_with", lambda profile, experiment: rows)
+    row = next(row for row in ledger("deacon") if "Direct-8, BLEU of Direct-8 is higher" in row.place)
+    assert (row.verdict, row.working) == ("not run here", "the stored runs have no seed in common")
 
 
 def test_a_relation_of_stored_runs_has_its_interval_and_a_loss_measured_otherwise_says_so(everything):

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from reported import headed, put, worked_out, write_profile
+import yaml
+from reported import PLAIN, headed, put, worked_out, write_profile
 
 from headdiv.companion.report.compare import ONE_SEED, as_text, compare, draw_comparison
 from headdiv.core.errors import NotStoredError
@@ -41,6 +42,19 @@ def test_one_seed_decides_nothing_and_one_line_says_so(project):
     store(project, 1)
     assert set(compare("p", EXPERIMENT)["verdict"].dropna()) == {"one seed, not judged"}
     assert as_text("p").count(ONE_SEED) == 1
+
+
+def test_an_experiment_whose_arms_are_not_tuned_yet_is_left_out(project):
+    store(project, 3)
+    expected = as_text("p")
+    path = project.home / "config" / "p.yaml"
+    profile = yaml.safe_load(path.read_text())
+    tune = {"seeds": [11], "rungs": [1], "keep": [1], "arms": {"baseline": [{"model.dropout": 0.2}]}}
+    profile["experiments"]["headtohead/tuned"] = {**PLAIN, "variants": ["baseline"], "tune": tune}
+    path.write_text(yaml.safe_dump(profile, sort_keys=False))
+    assert as_text("p") == expected
+    with pytest.raises(NotStoredError, match="not tuned yet"):
+        compare("p", "headtohead/tuned")
 
 
 def test_a_baseline_that_is_not_stored_is_named_with_what_is(project):

@@ -94,12 +94,13 @@ def test_the_figure_has_gains_by_dropout_and_judges_nothing_before_all_runs_are_
     assert ("Not judged yet: 9 of 27 runs are stored." in figure.get_suptitle()) == (len(seeds) == 1)
 
 
-def test_a_figure_of_the_first_two_runs_can_be_drawn():
-    for variant in ("baseline", "direct-8"):
-        put(metrics(variant, 4, experiment=EXPERIMENT))
+def test_a_figure_of_the_first_runs_can_be_drawn():
+    for variant, seed in (("baseline", 4), ("direct-8", 4), ("direct-8-d2", 5)):
+        put(metrics(variant, seed, experiment=EXPERIMENT))
     figure = figures.draw("deacon_regulariser", "p")
+    assert "toy, 2 epochs, 2 seeds, simultaneous" in figure.get_suptitle()
     assert len(figure.axes) == 2  # no interaction without the highest dropout
-    assert "Not judged yet: 2 of 27 runs are stored." in figure.get_suptitle()
+    assert "Not judged yet: 3 of 27 runs are stored." in figure.get_suptitle()
     assert [*tables.table_data("p", EXPERIMENT).tables.values()][2]["BLEU"].tolist() == ["–"]
 
 

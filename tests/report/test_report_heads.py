@@ -282,7 +282,7 @@ def test_the_words_of_the_busiest_experts_of_every_module_are_drawn():
     panels = {ax.get_title(loc="left"): ax.texts[0].get_text() for ax in figure.axes if ax.texts}
     assert len(panels) == 6
     stored = run["heads"]["router"]["cross 2"]
-    lines = panels["encoder-decoder attention, layer 2"].replace(r"\$", "$").split("\n")
+    lines = panels["encoder-decoder attention, layer 2"].replace(r"\$", "$").split("\n")  # escaped: no formula
     for expert, name, words in zip(moa.busiest(stored)[:3], lines[::2], lines[1::2], strict=True):
         assert name.startswith(f"expert {expert + 1} ({100 * stored['load'][expert]:.1f}")
         assert words.strip() == (

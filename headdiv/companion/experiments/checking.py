@@ -42,7 +42,7 @@ from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import AVERAGE, BEST, OF_PARAMETERS, Run, Score, Task
 from headdiv.companion.tasks.run_config import RunConfig, content_of, difference, run_name
 from headdiv.companion.tasks.train_config import TrainConfig
-from headdiv.core.errors import ConfigError, DataError, HeaddivError
+from headdiv.core.errors import ConfigError, DataError, HeaddivError, NotStoredError
 from headdiv.core.files import in_lines, read_json, write_text
 from headdiv.core.settings import check
 
@@ -90,7 +90,7 @@ def outdated_among(profile: str, runs: Iterable[RunIdentity]) -> dict[str, str]:
         path = metrics_path(profile, run.experiment, run.variant, run.seed).with_name(f"{run.noun}.json")
         try:
             config = profile_runs.config(run.experiment, run.variant, run.seed).model_dump(mode="json")
-        except ConfigError as error:  # its arm is not tuned yet
+        except (ConfigError, NotStoredError) as error:  # of the latter: its arm is not tuned yet
             sentences[run.name] = f"{path}: {error}"
             continue
         if mismatch := difference(run.config.sections(), config, OF_VARIANT):

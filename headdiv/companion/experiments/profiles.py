@@ -21,7 +21,7 @@ from headdiv.companion.experiments.tuning import Arm
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.train_config import TrainConfig
-from headdiv.core.errors import ConfigError
+from headdiv.core.errors import ConfigError, NotStoredError
 from headdiv.core.settings import Place, Source, check, config_error, nearest, refuse_unread
 from headdiv.methods import METHODS, check_method
 
@@ -278,24 +278,26 @@ class Runs:
         """Those that are `planned`, as they are trained: with their arm's choice, without arms that are not tuned yet.
 
         Raises:
-            ConfigError: as of `planned`, or all of them are of arms that are not tuned yet.
+            ConfigError: as of `planned`.
+            NotStoredError: all of them are of arms that are not tuned yet.
         """
         planned = self.planned(experiment, variant, seed)
         with_choice = (self._with_choice(config) for config in planned)
         configs = [config for config in with_choice if config]
         if not configs:
-            raise ConfigError(self.arms[planned[0].experiment][planned[0].variant].untuned)
+            raise NotStoredError(self.arms[planned[0].experiment][planned[0].variant].untuned)
         return configs
 
     def config(self, experiment: str, variant: str, seed: int) -> RunConfig:
         """One run, with any seed, even one that failed; the profile's tables and figures show its own seeds alone.
 
         Raises:
-            ConfigError: there is no such experiment or variant, its arm is not tuned yet, or the seed is out of range.
+            ConfigError: there is no such experiment or variant, or the seed is out of range.
+            NotStoredError: its arm is not tuned yet.
         """
         config = self._with_choice(self._named(experiment, variant)[0])
         if config is None:
-            raise ConfigError(self.arms[experiment][variant].untuned)
+            raise NotStoredError(self.arms[experiment][variant].untuned)
         if not isinstance(seed, Integral) or not 0 <= seed < 2**63:
             raise ConfigError(f"seed: expected a whole number from 0 to 2^63 - 1, found {seed!r}")
         return config.model_copy(update={"seed": int(seed)})

@@ -221,6 +221,8 @@ def _relation(paper: str, name: str, relation: Relation, rows: Groups) -> Judgem
             paper, place, True, "", None, "not run here", "no stored run has the paper's data, sizes and length"
         )
     (difference,) = pair_differences(scores, [(relation.variant, relation.against)])
+    if not difference.count:
+        return Judgement(paper, place, True, "", None, "not run here", "the stored runs have no seed in common")
     low, high = ACCEPTED[relation.holds]
     means = " against ".join(show(fmean(scores[row].values())) for row in (relation.variant, relation.against))
     working = f"{means}, difference {_describe(difference)}; profile {claims.measured[name]}"

@@ -42,6 +42,7 @@ from headdiv.companion.report.groups import (
     runs_of_figure,
     task_shown,
     title,
+    title_without_seeds,
 )
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import SMALL, VERDICT_LOOKS
@@ -312,7 +313,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
             ax.set_title(f"{text} →" if right_is_more else f"← {text}", fontsize=SMALL, color="0.35")
     handles = [Line2D([], [], label=method, **look) for method, look in looks.items()]
     plotting.add_handles(fig, [*handles, shaded()], 3, SMALL)
-    subject = title(f"Gains by {factor.name}", groups).rpartition(", ")[0]
+    subject = title_without_seeds(f"Gains by {factor.name}", groups)
     seeds = set().union(*scores[LOWEST_LOSS].values())
     intervals = f"{plural(len(seeds), 'seed')}, simultaneous 95 % intervals"
     plotting.add_title(fig, f"{subject}, {intervals}\n{pending_note}".rstrip())

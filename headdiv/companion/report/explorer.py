@@ -99,7 +99,9 @@ def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure:
     """The controls on the left; on the right a map of each head, of which a click chooses one, above the panels."""
     import ipywidgets as widgets
 
-    by_label, view = {config.label: config for config in configs}, views[0]
+    view = views[0]
+    # A training that two experiments share is listed under the first alone, and may be shown as the second's.
+    by_label = {config.label: config for config in (*configs, *(view.run.config for view in views))}
     loaded = functools.cache(lambda label: load(by_label[label]))
 
     def control(kind: type[widgets.Widget], name: str, **options: object) -> widgets.Widget:

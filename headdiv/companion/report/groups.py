@@ -178,9 +178,13 @@ def signature(runs: Sequence[RunResult], name: str) -> str:
 def title(subject: str, groups: Groups, first: bool = False) -> str:
     """ "Subject: data, 2 epochs, mean over 2 seeds"; ``first``: the first run of each variant is shown."""
     shown = {variant: runs[:1] for variant, runs in groups.items()} if first else groups
-    all_runs = [run for runs in shown.values() for run in runs]
-    epochs = plurals((run.epochs for run in all_runs), "epoch")
-    return f"{subject}: {data_title(all_runs[0].data_name)}, {epochs}, {over_seeds(shown)}"
+    return f"{title_without_seeds(subject, shown)}, {over_seeds(shown)}"
+
+
+def title_without_seeds(subject: str, groups: Groups) -> str:
+    """ "Subject: data, 2 epochs"."""
+    all_runs = [run for runs in groups.values() for run in runs]
+    return f"{subject}: {data_title(all_runs[0].data_name)}, {plurals((run.epochs for run in all_runs), 'epoch')}"
 
 
 def over_seeds(groups: Groups) -> str:

@@ -140,7 +140,7 @@ def draw_words(profile: str, figure: FigureEntry) -> Figure:
                     words.pop()
                 lines.append(f"expert {expert + 1} ({100 * router['load'][expert]:.1f} %)")
                 lines.append(f"   {' · '.join(words) or 'no word more than others do'}")
-            ax.text(0, 1, "\n".join(lines), va="top", fontsize=SMALL, linespacing=1.3, parse_math=False)
+            ax.text(0, 1, "\n".join(lines), va="top", fontsize=SMALL, linespacing=1.3)
     label = labels_of(figure.experiment, [variant])[variant]
     add_title(fig, title(f"Words of the busiest experts · {label}", {variant: runs}, first=True))
     return fig
