@@ -246,9 +246,9 @@ def compare(profile: str, baseline: str) -> None:
 @PROFILE
 def report(folder: Path | None, profile: str) -> None:
     """Write the profile's report to FOLDER or results/<profile>/report."""
-    from headdiv.companion.report.site.build import report_folder, write_report
+    from headdiv.companion.report.site.build import write_report
 
-    click.echo(f"report: {write_report(profile, folder or report_folder(profile))}")
+    click.echo(f"report: {write_report(profile, folder)}")
 
 
 @cli.command()

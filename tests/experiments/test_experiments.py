@@ -137,6 +137,7 @@ def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(
         ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method 'decon'; did you mean 'deacon'?"),
         ("    variants: [a]\n    define: {a: {name: deacon}}\n", 7, "define.a.m: is missing"),
         ("    define: {a_b: {name: baseline}}\n", 6, "define.a_b: a variant's name is made of letters"),
+        ("    failed: {direct-9: [1]}\n", 6, "failed.direct-9: unknown variant 'direct-9'; did you mean 'direct-8'?"),
         ("    define: {direct-8: {name: baseline}}\n", 6, "define.direct-8: is a variant of the paper's"),
     ],
 )  # fmt: skip

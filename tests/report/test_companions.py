@@ -10,12 +10,12 @@ import pandas as pd
 import papermill
 import pytest
 from IPython.display import Markdown
+from test_repository import code_cells
 
 from headdiv import companion
 from headdiv.companion.report import figures, heads, show
 from headdiv.companion.report.groups import by_variant
 from headdiv.companion.report.table_data import TableData
-from headdiv.core.files import read_json
 
 ROOT = Path(__file__).parents[2]
 COMPANIONS = ("deacon", "mhr", "dpp", "homeostasis", "moa", "headtohead", "contest")
@@ -35,23 +35,15 @@ NOTHING_STORED = {  # by any profile
 }
 
 
-def cells(name):
-    """The notebook's code by its tags: ("parameters",) or ()."""
-    return [
-        (tuple(cell["metadata"].get("tags", ())), "".join(cell["source"]))
-        for cell in read_json(ROOT / "notebooks" / f"{name}.ipynb")["cells"]
-        if cell["cell_type"] == "code"
-    ]
-
-
-def parameters(name):
-    return next(source for tags, source in cells(name) if tags)
+def companion_cells(name):
+    """The notebook's code, its parameters first."""
+    return code_cells(ROOT / "notebooks" / f"{name}.ipynb")
 
 
 def profiles(name):
     """None, and another whose executed copy is stored; `make reproduce` executes each with "quick"."""
     stored = (path.parts[-3] for path in ROOT.glob(f"results/*/companions/{name}.ipynb"))
-    return [None, *(profile for profile in stored if f'profile = "{profile}"' not in parameters(name))]
+    return [None, *(profile for profile in stored if f'profile = "{profile}"' not in companion_cells(name)[0])]
 
 
 WITH_PROFILES = [(name, profile) for name in COMPANIONS for profile in profiles(name)]
@@ -72,8 +64,9 @@ def this_repository():
 def displays(name):
     """What each display of stored results gives, by the table or figure that it asks for."""
     names = {"companion": companion}
-    exec(parameters(name), names)
-    calls = (node for _, source in cells(name) for node in ast.walk(ast.parse(source.replace("%matplotlib", "#"))))
+    parameters, *code = companion_cells(name)
+    exec(parameters, names)
+    calls = (node for source in code for node in ast.walk(ast.parse(source)))
     return {
         next(arg.value for arg in call.args if isinstance(arg, ast.Constant)): eval(ast.unparse(call), names)
         for call in calls

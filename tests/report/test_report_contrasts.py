@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from reported import headed, put, worked_out, write_profile
 
+from headdiv.companion.analysis import comparison
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.report import figures, tables
-from headdiv.companion.report.families import differences_of, scores_of, seed_by_seed, single_changes
+from headdiv.companion.report.families import scores_of, seed_by_seed, single_changes
 from headdiv.companion.report.formats import signed
 from headdiv.companion.report.groups import by_variant
 from headdiv.companion.report.plotting import BLUE, GREY, ORANGE
@@ -36,7 +37,7 @@ def test_differences_are_of_one_model_with_intervals_that_hold_together(recorded
     groups, task = by_variant("p", EXPERIMENT), task_of(EXPERIMENT)
     assert seed_by_seed(groups, "gamma-03", "baseline", "validation_nll") == pytest.approx([-0.5, -0.49, -0.51])
     assert seed_by_seed(groups, "frozen", "direct-8", "validation_nll") == pytest.approx([-0.57])
-    differences = differences_of(groups, "validation_nll")
+    differences = comparison.against(scores_of(groups, "validation_nll"), "baseline")
     against = {(name, "baseline"): difference for name, difference in differences.items()}
     changes = single_changes(task, groups)
     estimates = changes.estimate(scores_of(groups, "validation_nll"))

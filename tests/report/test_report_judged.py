@@ -10,7 +10,6 @@ from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.report import figures
 from headdiv.companion.report.tables import table_data
 from headdiv.companion.report.verdicts import verdict
-from headdiv.core.errors import ConfigError
 
 EXPERIMENT = "headtohead/tuned"
 SEEDS = (201, 202, 203, 204)
@@ -94,14 +93,6 @@ def test_a_training_that_failed_is_no_longer_asked_for(project):
     data = table_data("p", EXPERIMENT)
     assert "Verdict" in data.tables["minus the Transformer"]
     assert "Runs that failed twice, by seed: MHM (mixing) (203)." in data.remarks
-
-
-def test_a_variant_that_cannot_have_failed_is_refused(project):
-    store(project)
-    text = (project.home / "config" / "p.yaml").read_text()
-    project.write_config("p", text.replace(f"{EXPERIMENT}:", f"{EXPERIMENT}:\n    failed: {{alpha: [203]}}"))
-    with pytest.raises(ConfigError, match=r"p\.yaml, line \d+: .*failed\.alpha.*did you mean 'alphas'"):
-        table_data("p", EXPERIMENT)
 
 
 def test_without_the_transformer_there_are_scores_and_no_verdicts(project):

@@ -18,7 +18,7 @@ from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.plotting import (
     SMALL,
     add_grid,
-    add_legend,
+    add_handles,
     add_title,
     new_figure,
     spread_around_zero,
@@ -203,7 +203,7 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     if len(baseline):
         for ax in axes.flat:
             spread_around_zero(ax, named=ax is axes[0, 0])
-    add_legend(fig, axes.flat, columns=6, fontsize=SMALL)
+    add_handles(fig, axes[0, 0].get_legend_handles_labels()[0], 6, SMALL)
     runs = [run for variant_runs in groups.values() for run in variant_runs]
     epochs = plurals((run.epochs for run in runs), "epoch")
     add_title(fig, f"Diversity and score: {data_title(runs[0].data_name)}, {epochs}, {_counts(table)}")

@@ -107,11 +107,6 @@ def pair_differences(scores: Scores, pairs: Sequence[tuple[str, str]], baseline:
     return [differences.get(pair, NO_DIFFERENCE) for pair in pairs]
 
 
-def differences_of(groups: Groups, score: str) -> dict[str, Difference]:
-    """A score of every variant minus the baseline's, with Dunnett's simultaneous intervals."""
-    return comparison.against(scores_of(groups, score), BASELINE)
-
-
 def seed_by_seed(groups: Groups, variant: str, against: str, score: str) -> list[float]:
     """A score of one variant minus another's, for every seed of which both have it."""
     scores = scores_of({name: groups[name] for name in (variant, against)}, score)
@@ -272,8 +267,7 @@ def single_changes(task: PaperTask, groups: Groups) -> Family:
     contrasts = stored_contrasts(task, groups)
     rows = [Row((contrast.what,), _minus(contrast.variant, contrast.against)) for contrast in contrasts]
     if not task.primary:
-        score = LOWEST_LOSS if LOWEST_LOSS in task.columns else VALIDATION_LOSS.key
-        return Family("single changes", ("Change",), rows, {"Verdict": score}, pairs=True)
+        return Family("single changes", ("Change",), rows, {"Verdict": VALIDATION_LOSS.key}, pairs=True)
     return Family("what one part adds", ("Part",), rows, _deciding_scores(task), pairs=True)
 
 

@@ -13,7 +13,7 @@ from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.run_result import RunResult
-from headdiv.companion.report.differences import column_of
+from headdiv.companion.report.differences import PANELS
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import plural, signed
 from headdiv.companion.report.groups import (
@@ -23,7 +23,6 @@ from headdiv.companion.report.groups import (
     judged_with,
     labels_of,
     not_judged_yet,
-    task_shown,
     title,
 )
 from headdiv.companion.report.plotting import (
@@ -91,7 +90,7 @@ def draw_gaps(profile: str, experiment: str, baseline: str = BASELINE) -> Figure
     if baseline not in groups or not variants:
         raise NotStoredError(f"the gap by epoch needs {baseline} and another variant among profile {profile}'s runs")
     labels, pending_note = labels_of(experiment, groups), not_judged_yet(profile, experiment, groups)
-    loss = column_of(task_shown(experiment, groups), groups[baseline][0].kind, LOWEST_LOSS)
+    loss = PANELS[LOWEST_LOSS]
     all_gaps, margin = gaps(judged_with(profile, experiment), baseline), MARGINS[LOWEST_LOSS]
     shown = {variant: all_gaps[variant] for variant in variants}
     columns = min(COLUMNS, len(variants))

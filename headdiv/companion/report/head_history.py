@@ -23,7 +23,6 @@ from headdiv.companion.report.plotting import (
     SMALL,
     add_grid,
     add_handles,
-    add_legend,
     add_title,
     new_figure,
     whole_ticks,
@@ -83,7 +82,7 @@ def draw_heads(profile: str, figure: FigureEntry) -> Figure:
         add_grid(ax, "y")
     for ax in axes.flat[len(panels) :]:
         ax.set_axis_off()
-    add_legend(fig, [axes.flat[0]], columns=4, fontsize=SMALL)
+    add_handles(fig, axes.flat[0].get_legend_handles_labels()[0], 4, SMALL)
     add_title(fig, f"Heads by epoch, mean over attention modules: {runs_shown(groups)}")
     return fig
 

@@ -35,7 +35,6 @@ from headdiv.companion.report.plotting import (
     add_grid,
     add_handles,
     add_interval,
-    add_legend,
     add_title,
     name_rows,
     new_figure,
@@ -190,7 +189,7 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     axes[1, 0].set_ylabel("standard deviation\nover a layer's heads")
     axes[1, 0].margins(y=0.1)
     axes[1, 0].set_ylim(bottom=0)
-    add_legend(fig, axes[1, :1])
+    add_handles(fig, axes[1, 0].get_legend_handles_labels()[0], 4)
     add_title(fig, title(f"{figure.label} · Confidence", groups))
     return fig
 
@@ -200,41 +199,27 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
 DISTANCES = {"cosine": "cosine difference", "l2": "Euclidean distance"}
 
 
-def discrepancy(pairs: np.ndarray, distance: str) -> float:
-    """Total discrepancy of a module's heads: the L₁,₁ norm of the matrix of their distances.
-
-    Args:
-        pairs: cosines or Euclidean distances of every two heads' outputs, (H, H).
-        distance: "cosine": of 1 − cosine, from 0 (the same direction) to 2; "l2": of Euclidean distances.
-    """
-    return float(np.abs(1 - pairs if distance == "cosine" else pairs).sum())
-
-
 def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, float]]:
     """By variant and module, in percent, how far its total discrepancy is above (+) or below (−) that of ``base``.
 
-    Formed seed by seed; the mean over common seeds, for common modules. A variant without any in common has {}.
+    The total discrepancy of a module's heads is the L₁,₁ norm of the matrix of their distances: of 1 − cosine, or
+    Euclidean ("l2"). Formed seed by seed; the mean over common seeds, for common modules. A variant without any in
+    common has {}.
     """
-    totals = {
-        variant: {
-            run.seed: {
-                module: discrepancy(pairs, distance) for module, pairs in measure_by_module(run, distance).items()
+
+    def totals(run: RunResult) -> dict[Module, float]:
+        pairs = measure_by_module(run, distance)  # each (H, H)
+        return {module: float(np.abs(1 - x if distance == "cosine" else x).sum()) for module, x in pairs.items()}
+
+    bases, percent = {run.seed: totals(run) for run in groups[base]}, {}
+    for variant, runs in groups.items():
+        if variant != base:
+            pairs = [(totals(run), bases[run.seed]) for run in runs if run.seed in bases]
+            modules = [module for module in pairs[0][0] if module in pairs[0][1]] if pairs else []
+            percent[variant] = {
+                module: float(np.mean([100 * (own[module] / reference[module] - 1) for own, reference in pairs]))
+                for module in modules
             }
-            for run in runs
-        }
-        for variant, runs in groups.items()
-    }
-    bases, percent = totals.pop(base), {}
-    for variant, by_seed in totals.items():
-        percent[variant] = {}
-        pairs = [(modules, bases[seed]) for seed, modules in by_seed.items() if seed in bases]
-        if not pairs:
-            continue
-        first, first_base = pairs[0]
-        for module in first:
-            if module in first_base:
-                ratios = [100 * (own[module] / reference[module] - 1) for own, reference in pairs]
-                percent[variant][module] = float(np.mean(ratios))
     return percent
 
 
@@ -266,7 +251,7 @@ def draw_changes(profile: str, figure: FigureEntry, distance: Literal["cosine", 
         add_grid(ax, "y")
         number_layers(ax, layers)
     axes[0, 0].set_ylabel(f"change of the total {DISTANCES[distance]}\nagainst the baseline (%)")
-    add_legend(fig, axes[0, :1])
+    add_handles(fig, axes[0, 0].get_legend_handles_labels()[0], 4)
     seeds = {run.seed for run in groups[base]}
     shown = {variant: [run for run in groups[variant] if run.seed in seeds] for variant in percent if percent[variant]}
     add_title(fig, title(f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads", shown or groups))

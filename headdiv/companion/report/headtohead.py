@@ -9,18 +9,12 @@ from statistics import mean
 import numpy as np
 import pandas as pd
 
-from headdiv.companion.analysis.comparison import uneven
+from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.run_result import RunResult, SearchCost, metrics_path, read_outputs
 from headdiv.companion.report.diversity import DIVERSITY_NOTE, diversity_table
-from headdiv.companion.report.families import (
-    compared_scores,
-    differences_of,
-    outlier_note,
-    scores_of,
-    single_changes,
-)
+from headdiv.companion.report.families import compared_scores, outlier_note, scores_of, single_changes
 from headdiv.companion.report.formats import NONE, as_printed, enough_digits, plural, with_intervals, with_unit
 from headdiv.companion.report.groups import all_quiet, other_rows_note, signatures_of
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
@@ -53,33 +47,26 @@ def bootstrap(results: Results) -> tuple[dict[str, list[float]], str, list[str]]
     signature, missing = "", []
     for baseline in results.groups.get(BASELINE, []):
         runs = {run.variant: run for run in results.runs if run.seed == baseline.seed}
-        stored = {variant: _sentence_counts(results.profile, run) for variant, run in runs.items()}
+        paths = {
+            variant: metrics_path(results.profile, run.experiment, variant, run.seed) for variant, run in runs.items()
+        }
+        stored = {variant: read_outputs(path, results.profile).counts for variant, path in paths.items()}
         missing += [f"{variant} (seed {baseline.seed})" for variant, counts in stored.items() if counts is None]
-        systems = {variant: counts for variant, counts in stored.items() if counts is not None}
+        systems = {variant: np.array(counts) for variant, counts in stored.items() if counts is not None}
         if BASELINE not in systems or len(systems) == 1:
             continue
         result = paired_bootstrap(systems.pop(BASELINE), systems, baseline.config.data.get("lowercase", False))
         for variant, bleu in {BASELINE: result.baseline, **result.scores}.items():
-            _check_bleu(results.profile, runs[variant], bleu)
+            expected = runs[variant].value(SCORE)
+            if abs(bleu - expected) > 1e-6:
+                raise DataError(
+                    f"{paths[variant].parent}: BLEU {bleu:.4f} of the stored counts, expected the {expected:.4f} of "
+                    f"{paths[variant].name}; they are not of one run"
+                )
         for variant, p in result.p_values.items():
             p_values.setdefault(variant, []).append(p)
         signature = result.signature
     return p_values, signature, missing
-
-
-def _sentence_counts(profile: str, run: RunResult) -> np.ndarray | None:
-    """What BLEU needs of each sentence of the test set; None where it is not stored."""
-    counts = read_outputs(metrics_path(profile, run.experiment, run.variant, run.seed), profile).counts
-    return None if counts is None else np.array(counts)
-
-
-def _check_bleu(profile: str, run: RunResult, bleu: float) -> None:
-    if abs(bleu - run.value(SCORE)) > 1e-6:
-        path = metrics_path(profile, run.experiment, run.variant, run.seed)
-        raise DataError(
-            f"{path.parent}: BLEU {bleu:.4f} of the stored counts, expected the {run.value(SCORE):.4f} of "
-            f"{path.name}; they are not of one run"
-        )
 
 
 # ---- numbers
@@ -101,7 +88,7 @@ def comparison_numbers(
     its mean, and its difference from the baseline with the interval's ends.
     """
     groups, p = results.groups, [p_values.get(variant, []) for variant in results.groups]
-    differences, outliers = _differences(results, SCORE), uneven(scores_of(results.model, SCORE))
+    differences, outliers = _differences(results, SCORE), comparison.uneven(scores_of(results.model, SCORE))
     columns = results.identity() | {"epochs": [mean(run.epochs for run in runs) for runs in groups.values()]}
     columns |= interval_columns(SCORE, means[SCORE]) | interval_columns(f"{SCORE}_difference", differences)
     columns |= {
@@ -134,7 +121,7 @@ def comparison_numbers(
 
 def _differences(results: Results, score: str) -> list[Interval]:
     """Each variant minus the baseline, among all rows of the model."""
-    differences = differences_of(results.model, score)
+    differences = comparison.against(scores_of(results.model, score), BASELINE)
     return [differences.get(variant, NO_DIFFERENCE) for variant in results.groups]
 
 

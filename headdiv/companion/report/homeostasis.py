@@ -22,7 +22,6 @@ from headdiv.companion.report.plotting import (
     SMALL,
     add_grid,
     add_handles,
-    add_legend,
     add_title,
     name_rows,
     new_figure,
@@ -98,7 +97,7 @@ def draw_bleu(profile: str, figure: FigureEntry, split: Literal["training", "val
     ax.set_ylim(bottom=0)
     whole_ticks(ax, 9)
     add_grid(ax, "y")
-    add_legend(fig, [ax], columns=1 if figure.beside else 3, fontsize=SMALL)
+    add_handles(fig, ax.get_legend_handles_labels()[0], 1 if figure.beside else 3, SMALL)
     add_title(fig, title(f"{figure.label} · {split.capitalize()} BLEU of {pairs:,} pairs", groups))
     return fig
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
-from torch import nn
 
 from headdiv.analysis.heads import head_table
 from headdiv.companion.data.readers.lines import read_lines
@@ -24,24 +22,11 @@ from headdiv.pretrained.texts import text_batches
 LINES, BATCH, LENGTH = 1000, 16, 128  # lines that are read, examples of a batch, tokens after which a line is cut
 
 
-def model_and_tokenizer(name: str) -> tuple[nn.Module, Any]:
-    """By name, or from a folder that ``save_pretrained`` wrote, `headdiv.insert`'s included.
-
-    Raises:
-        DataError: there is no such model here or online.
-    """
-    try:
-        return load(name), transformers().AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{name}: expected a model with a tokenizer, in a folder or on the hub: {reason}") from error
-
-
 def measure_model(name: str, text: Path, target: Path | None) -> pd.DataFrame:
     """Measures of every head over the first lines of a text, and importance where the model predicts something.
 
     Args:
-        name: of a model, or its folder.
+        name: of a model, or the folder that ``save_pretrained`` wrote, `headdiv.insert`'s included.
         text: one example a line, UTF-8; empty lines are left out unless there is a target.
         target: of an encoder-decoder, line for line; None: the text itself.
 
@@ -56,7 +41,11 @@ def measure_model(name: str, text: Path, target: Path | None) -> pd.DataFrame:
         texts = [line for line in texts if line.strip()]
     if not texts:
         raise DataError(f"{text}: found no text; expected one example a line")
-    model, tokenizer = model_and_tokenizer(name)
+    try:
+        model, tokenizer = load(name), transformers().AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{name}: expected a model with a tokenizer, in a folder or on the hub: {reason}") from error
     heads = attach(model)
 
     def batches(labels: bool) -> Iterator[Arguments]:

@@ -74,12 +74,6 @@ def add_title(figure: Figure, text: str) -> None:
     figure.suptitle("\n".join(lines).replace("\u00a0", " "), fontsize=LARGE)
 
 
-def add_legend(figure: Figure, axes: Iterable[Axes], columns: int = 4, fontsize: float | None = None) -> None:
-    """One legend below all axes; entries with the same label are merged."""
-    entries = {handle.get_label(): handle for ax in axes for handle in ax.get_legend_handles_labels()[0]}
-    add_handles(figure, list(entries.values()), columns, fontsize)
-
-
 def add_handles(figure: Figure, handles: Sequence[Artist], columns: int, fontsize: float | None = None) -> None:
     """A legend of these entries below all axes."""
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=fontsize)

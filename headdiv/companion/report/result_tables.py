@@ -228,11 +228,8 @@ def results_data(results: Results) -> TableData:
     columns = {name: column for name, column in task.columns.items() if name not in hidden}
     compared = [name for name in compared_scores(task) if name in columns]
     family, scores = against_baseline(task, groups), {name: scores_of(results.model, name) for name in compared}
-    differences = {}
-    for name in compared:
-        rows = family.estimate(scores[name])
-        if any(row.freedom for row in rows):
-            differences[name] = rows
+    estimates = {name: family.estimate(scores[name]) for name in compared}
+    differences = {name: rows for name, rows in estimates.items() if any(row.freedom for row in rows)}
     tables = {OURS if task.others_data else BESIDE: _beside_paper(results, {name: means[name] for name in columns})}
     notes = [*task.notes]
     missing = [column.label for name, column in columns.items() if numbers[name].isna().all()]

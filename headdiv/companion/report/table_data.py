@@ -51,16 +51,11 @@ class TableData:
             parts.append(f"<details><summary>How these numbers are measured</summary>\n\n{measured}\n\n</details>")
         return "\n\n".join(parts) + "\n"
 
-    def _captioned(self) -> list[tuple[str, pd.DataFrame]]:
-        """Each table with its caption, capitalised; "" where it is the only one."""
-        if len(self.tables) == 1:
-            return [("", table) for table in self.tables.values()]
-        return [(f"{caption[0].upper()}{caption[1:]}", table) for caption, table in self.tables.items()]
-
     def _parts(self) -> list[str]:
         parts = [_text(self.scale), _bullet_list(self.remarks)]
-        for caption, table in self._captioned():
-            parts.append(f"**{_text(caption)}**" if caption else "")
+        for caption, table in self.tables.items():
+            if len(self.tables) > 1:
+                parts.append(f"**{_text(caption[0].upper() + caption[1:])}**")
             cells = table.rename(columns=_cell).map(_cell)
             parts.append(cells.to_markdown(index=False, disable_numparse=True, colalign=alignment(table)))
         return [part for part in parts if part]
@@ -90,15 +85,10 @@ def _has_only_words(column: pd.Series) -> bool:
     return any(cell[:1].isalpha() for cell in cells) and not any(re.match(r"[+−-]?\d", cell) for cell in cells)
 
 
-def one_line(text: object) -> str:
-    """Text without line ends and control characters."""
-    words = " ".join(str(text).split())
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in words)
-
-
 def _text(text: object) -> str:
-    """Text as Markdown, which becomes neither HTML nor a link."""
-    return one_line(text).replace("<", "\\<").replace("](", "]\\(").replace("]:", "]\\:").replace("![", "!\\[")
+    """Text as Markdown in one line, without control characters, which becomes neither HTML nor a link."""
+    line = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(str(text).split()))
+    return line.replace("<", "\\<").replace("](", "]\\(").replace("]:", "]\\:").replace("![", "!\\[")
 
 
 def _bullet_list(lines: list[str]) -> str:

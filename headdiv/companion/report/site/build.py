@@ -23,19 +23,14 @@ HERE = Path(__file__).resolve().parent  # of conf.py
 MARKER = "_static/report.css"  # is in every report
 
 
-def report_folder(profile: str) -> Path:
-    """``results/<profile>/report``."""
-    return paths.results(profile) / "report"
-
-
-def write_report(profile: str, folder: Path) -> Path:
+def write_report(profile: str, folder: Path | None = None) -> Path:
     """Write the report of a profile: a page for each paper, its executed companions and the notebooks of its runs.
 
     What is not stored is left out: a run's notebook is there only where the run was made.
 
     Args:
         profile: name, or path of a YAML file.
-        folder: an earlier report there is replaced whole.
+        folder: ``results/<profile>/report`` where left out; an earlier report there is replaced whole.
 
     Returns:
         Its first page.
@@ -44,6 +39,7 @@ def write_report(profile: str, folder: Path) -> Path:
         ConfigError: no such profile.
         DataError: nothing is stored, or ``folder`` holds something that is no report.
     """
+    folder = folder or paths.results(profile) / "report"
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / MARKER).is_file()):
         raise DataError(f"{folder}: holds something that is no report; expected an empty folder, a report, or none")
     remove_leftovers(folder.parent, glob.escape(folder.name))
