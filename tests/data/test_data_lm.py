@@ -9,11 +9,11 @@ import pytest
 import zstandard
 from faulty import exactly, fails
 
-from headdiv.companion.data.corpora.lm import load_lm, open_stream
+from headdiv.companion.data.corpora.lm import load_lm
+from headdiv.companion.data.corpora.mixture import Mixture
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.data.tokenization.bpe import load_bpe, train_bpe
 from headdiv.companion.tasks.lm import LMData
-from headdiv.core.errors import DataError
 
 ENTRIES, CONTEXT = 270, 8
 TRAIN = ["The old lobster of Crete läuft.", "The blue lobster sings.\nIt sings of Crete.", "The old one sleeps."]
@@ -34,14 +34,14 @@ def put_plain(folder):
     return mine()
 
 
-def put_shard(path, *documents, raw=b""):
+def put_shard(path, *documents):
     """JSON lines, packed: texts, or (text, source)."""
     lines = b""
     for document in documents:
         text, source = document if isinstance(document, tuple) else (document, None)
         meta = {"meta": {"redpajama_set_name": SLIMPAJAMA[source]}} if source else {}
         lines += json.dumps({"text": text} | meta).encode() + b"\n"
-    path.write_bytes(zstandard.compress(lines + raw))
+    path.write_bytes(zstandard.compress(lines))
 
 
 def texts(bpe, row):
@@ -88,32 +88,17 @@ def test_the_training_text_is_a_stream_without_an_end(folder):
     corpus = load_lm(config)
     bpe = corpus.bpe
     once = [i for ids in bpe.encode_batch(TRAIN) for i in (bpe.end, *ids)]
-    stream = open_stream(corpus, config.model_copy(update={"block": 1}), seed=1)  # nothing is shuffled
+
+    def stream_of(seed, **options):
+        return Mixture(corpus.shards, bpe, config.model_copy(update=options), seed, corpus.bad_records)
+
+    stream = stream_of(1, block=1)  # nothing is shuffled
     row = row_of(stream.next(2 * len(once) // 64 + 2)).tolist()
     assert row[: 2 * len(once)] == 2 * once
     assert texts(bpe, once) == TRAIN
     assert stream.passes["all"] >= 1
-    windows = [open_stream(corpus, config, seed).next(12).tolist() for seed in (1, 1, 2)]
+    windows = [stream_of(seed).next(12).tolist() for seed in (1, 1, 2)]
     assert windows[0] == windows[1] != windows[2]
-
-
-def test_shards_of_one_s_own_are_mixed(folder):
-    for number in range(2):
-        documents = [
-            (f"{name} tells of lobster {n} in {number}.", name) for n in range(6) for name in ("C4", "Books", "GitHub")
-        ]
-        put_shard(folder / f"train-{number}.jsonl.zst", *documents)
-    for name in ("valid", "test"):
-        put_shard(folder / f"{name}.jsonl.zst", *HELD_OUT[name])
-    config = mine(mixture={"C4": 3, "Books": 1}, context=64)
-    corpus = load_lm(config)
-    assert [path.name for path in corpus.shards] == ["train-0.jsonl.zst", "train-1.jsonl.zst"]
-    assert texts(corpus.bpe, row_of(corpus.test.windows)) == [*HELD_OUT["test"], ""]
-    stream = open_stream(corpus, config.model_copy(update={"block": 1}), seed=1)
-    read = texts(corpus.bpe, row_of(stream.next(30)).tolist())[:-1]
-    assert {text.split()[0] for text in read} == {"C4", "Books"}
-    assert stream.tokens["C4"] / stream.tokens["Books"] == pytest.approx(3, rel=0.3)
-    assert list(stream.tokens) == ["Books", "C4"]
 
 
 def test_a_pattern_says_where_documents_begin(folder):
@@ -132,26 +117,6 @@ def test_a_tokeniser_of_one_s_own_is_taken(folder):
     assert corpus.bpe.encode_batch(TRAIN) == load_bpe(folder / "own.json").encode_batch(TRAIN)
     with exactly(f"{folder}/own.json: the encoding has 260 entries, but data.vocabulary_size says 261"):
         load_lm(mine(tokenizer_file="own.json", vocabulary_size=261))
-
-
-# ---- records and files that cannot be used
-
-
-def test_refused_records_of_the_stream_are_counted_as_well(folder):
-    """Those after the documents that the tokeniser was trained on."""
-    config = put_plain(folder)
-    text = (folder / "train.txt").read_bytes()
-    (folder / "train.txt").write_bytes(text + b"\n\xff is not UTF-8\n")
-    options = {"tokenizer_documents": 3}
-    strict = config.model_copy(update=options)
-    stream = open_stream(load_lm(strict), strict, seed=1)
-    with pytest.raises(DataError, match=r"train\.txt, line 8: not UTF-8 text"):
-        stream.next(40)
-    lenient = mine(strict=False, **options)
-    corpus = load_lm(lenient)
-    assert corpus.statistics["refused"] == {}
-    assert len(open_stream(corpus, lenient, seed=1).next(40)) == 40
-    assert corpus.bad_records.counts == {"not UTF-8 text": 1}
 
 
 # ---- held-out text by weights

@@ -1,7 +1,6 @@
 """Which tokens are masked, what is read in their place, and the same choice again."""
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,14 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.companion.data.corpora.lm import load_lm
-from headdiv.companion.data.corpora.masking import (
-    MaskedStream,
-    load_mlm,
-    mask_held_out,
-    mask_tokens,
-    open_masked_stream,
-)
-from headdiv.companion.data.corpora.mixture import HeldOut
+from headdiv.companion.data.corpora.masking import MaskedStream, load_mlm, mask_held_out, mask_tokens
+from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
+from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.companion.models.batching import IGNORED
 from headdiv.companion.tasks.lm import LMData
@@ -104,13 +98,17 @@ def test_held_out_text_has_one_choice_however_it_is_cut(length, context, other, 
 # ---- the stream
 
 
-def test_seed_and_place_decide_the_choice_in_a_stream():
+def test_seed_and_place_decide_the_choice_in_a_stream(monkeypatch):
     """The same windows, again and again."""
-    same = SimpleNamespace(next=lambda count: some_windows(count, 40))
+    monkeypatch.setattr(Mixture, "next", lambda _, count: some_windows(count, 40))
 
     def batches(seed):
-        stream = MaskedStream(same, seed, BPE, shares())
-        return [stream.next(4).tobytes() for _ in range(3)]
+        stream = MaskedStream([], BPE, shares(), seed, BadRecords())
+        first, state = stream.next(4).tobytes(), stream.state()
+        others = [stream.next(4).tobytes() for _ in range(2)]
+        stream.restore(state)
+        assert [stream.next(4).tobytes() for _ in range(2)] == others
+        return [first, *others]
 
     assert batches(1) == batches(1)
     assert len({*batches(1), *batches(2)}) == 6
@@ -122,7 +120,7 @@ def test_seed_and_place_decide_the_choice_in_a_stream():
 def test_the_toy_corpus_is_the_language_model_s(folder):
     corpus, plain = load_mlm(MLMData(**TOY)), load_lm(LMData(**TOY))
     assert load_mlm(MLMData(**TOY)).statistics == corpus.statistics  # prepared before
-    seen = open_masked_stream(corpus, MLMData(**TOY), 1).next(5)
+    seen = MaskedStream(corpus.shards, corpus.bpe, MLMData(**TOY), 1, corpus.bad_records).next(5)
     assert seen.shape == (5, 2, 32)
     for split in ("valid", "test"):
         windows = getattr(corpus, split).windows

@@ -5,7 +5,6 @@ from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 from faulty import fails
 from faulty import put as put_content
 from hypothesis import HealthCheck, given, settings
@@ -142,22 +141,6 @@ def test_shares_follow_the_weights(tmp_path, corpus, weights, windows):
         assert -(len(corpus) - 1) * longest - 1e-6 <= over <= longest + 1e-6
 
 
-def test_table_2_over_the_same_shards(tmp_path):
-    names, table_2 = list(SLIMPAJAMA), (67.0, 15.0, 4.5, 4.5, 4.5, 2.5, 2.0)
-    weights = dict(zip(names, table_2, strict=True))
-    shards = [
-        put(tmp_path / f"{n}.jsonl.zst", [([10 * names.index(name) + 10 + n] * 9, name) for name in names])
-        for n in range(3)
-    ]
-    mixed = stream(shards, weights, context=99, block=101)
-    tokens = mixed.next(101)[:, 1:].ravel()
-    for name in names:
-        percent = 100 * mixed.tokens[name] / sum(mixed.tokens.values())
-        assert percent == pytest.approx(weights[name], abs=0.3)
-        own = np.isin(tokens, 10 * names.index(name) + 10 + np.arange(3)).sum()
-        assert 100 * own / (tokens != END).sum() == pytest.approx(percent, abs=0.3)
-
-
 def test_a_record_is_refused_once_however_often_it_is_met(tmp_path):
     documents = [([1, 2], "C4"), '{"text": "cut', ([3, 4], "Books"), ([], "Books"), ([5], "C4")]
     shard, weights = put(tmp_path / "a.jsonl.zst", documents), {"C4": 1.0, "Books": 1.0}
@@ -215,15 +198,6 @@ def test_held_out_windows(tmp_path, documents, context):
     assert found.documents == len(documents)
     assert found.words == sum(map(len, documents))
     assert found.bytes == sum(len(" ".join(map(str, document))) for document in documents)
-
-
-def test_held_out_sizes_are_of_the_raw_text(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("Zwei Hunde\tlaufen .\n\nä\u2009ö\n", encoding="utf-8")
-    bpe = SimpleNamespace(end=3, encode_batch=lambda texts: [[5]] * len(texts))
-    found = held_out([path], bpe, CONFIG.model_copy(update={"context": 8}), BadRecords())
-    assert found.windows.tolist() == [[3, 5, 3, 5, 3, -1, -1, -1, -1]]
-    assert (found.documents, found.words, found.bytes, found.targets) == (2, 6, 19 + 7, 4)
 
 
 def test_held_out_documents_of_one_set_and_refusals(tmp_path):

@@ -18,8 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
-from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
-from headdiv.companion.data.corpora.masking import MaskedStream
+from headdiv.companion.data.corpora.lm import LMCorpus, load_lm
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
 from headdiv.companion.data.data_config import DataConfig
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
@@ -107,6 +106,7 @@ class StreamTask(Task):
     """What tasks on a stream of text share: training batches, batches of held-out windows, and the loss."""
 
     Network: ClassVar[type[nn.Module]]
+    Stream: ClassVar[type[Mixture]] = Mixture  # of the training text, from its beginning
     nothing_to_predict: ClassVar[str]  # what is missing where a text has nothing to predict
 
     Model = LMConfig
@@ -133,10 +133,6 @@ class StreamTask(Task):
     def build(self, config: RunConfig, vocabulary: tuple[int, ...], method: Method) -> nn.Module:
         (entries,) = vocabulary
         return self.Network(config.model, entries, config.data.context, method)
-
-    @abstractmethod
-    def stream(self, corpus: Any, config: RunConfig) -> Mixture | MaskedStream:
-        """The training text from its beginning, as windows."""
 
     @abstractmethod
     def windows(self, corpus: Any, split: str) -> np.ndarray:
@@ -172,7 +168,8 @@ class StreamTask(Task):
         windows = config.train.tokens_per_batch // data.context  # of a batch
         batches = max(1, round(data.epoch_tokens / (windows * data.context)))  # of an epoch
         pack = partial(self.pack, corpus=corpus, data=data)
-        return TextBatchStream(self.stream(corpus, config), windows, batches, pack, corpus.bad_records)
+        stream = self.Stream(corpus.shards, corpus.bpe, data, config.seed, corpus.bad_records)
+        return TextBatchStream(stream, windows, batches, pack, corpus.bad_records)
 
     def held_out(self, corpus: Any, split: str, config: RunConfig) -> Iterator[Windows]:
         windows, data = self.windows(corpus, split), config.data
@@ -221,9 +218,6 @@ class LanguageModelling(StreamTask):
 
     def load(self, config: LMData) -> LMCorpus:
         return load_lm(config)
-
-    def stream(self, corpus: LMCorpus, config: RunConfig) -> Mixture:
-        return open_stream(corpus, config.data, config.seed)
 
     def windows(self, corpus: LMCorpus, split: str) -> np.ndarray:
         return getattr(corpus, split).windows

@@ -12,13 +12,12 @@ import pandas as pd
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from headdiv.companion.data.corpora.masking import MaskedCorpus, MaskedStream, load_mlm, open_masked_stream
+from headdiv.companion.data.corpora.masking import MaskedCorpus, MaskedStream, load_mlm
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.companion.models.batching import IGNORED
 from headdiv.companion.models.language_model import MaskedModel, Windows, fill_in, make_masked_windows
 from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
 from headdiv.companion.tasks.lm import PERPLEXITY_CAPTION, LMData, StreamTask, perplexity, perplexity_curves
-from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.core.errors import DataError
 from headdiv.core.settings import Settings
 from headdiv.training.learner import Losses
@@ -56,14 +55,11 @@ class MaskedLanguageModelling(StreamTask):
     curves_caption = PERPLEXITY_CAPTION.format("masked token")
     output = "filled-in text"
 
-    Network = MaskedModel
+    Network, Stream = MaskedModel, MaskedStream
     nothing_to_predict = MASK_TOKEN
 
     def load(self, config: MLMData) -> MaskedCorpus:
         return load_mlm(config)
-
-    def stream(self, corpus: MaskedCorpus, config: RunConfig) -> MaskedStream:
-        return open_masked_stream(corpus, config.data, config.seed)
 
     def windows(self, corpus: MaskedCorpus, split: str) -> np.ndarray:
         return corpus.masked[split]

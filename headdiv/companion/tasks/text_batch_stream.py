@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from headdiv.companion.data.corpora.masking import MaskedStream
 from headdiv.companion.data.corpora.mixture import Mixture
 from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.core import distributed
@@ -45,7 +44,7 @@ class TextBatchStream(BatchStream):
 
     def __init__(
         self,
-        stream: Mixture | MaskedStream,
+        stream: Mixture,
         windows: int,
         batches: int,
         make: Callable[[np.ndarray], Any],

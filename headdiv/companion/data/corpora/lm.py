@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from headdiv.companion.data import cache
-from headdiv.companion.data.corpora.mixture import HeldOut, Mixture, held_out
+from headdiv.companion.data.corpora.mixture import HeldOut, held_out
 from headdiv.companion.data.corpora.seq2seq import unigram_nll
 from headdiv.companion.data.readers.documents import read_documents
 from headdiv.companion.data.readers.lines import BadRecords
@@ -63,11 +63,6 @@ def load_lm(config: LMData, measure: TextMeasure = next_tokens) -> LMCorpus:
         texts[split] = HeldOut(windows, *(statistics[split][key] for key in ("examples", "words", "bytes")))
     bpe, shards = load_bpe(folder / "tokenizer.json"), _split_files(config, folder)["train"]
     return LMCorpus(bpe, **texts, shards=shards, bad_records=BadRecords(config.strict), statistics=statistics)
-
-
-def open_stream(corpus: LMCorpus, config: LMData, seed: int) -> Mixture:
-    """The training text from its beginning, mixed as ``data.mixture`` says."""
-    return Mixture(corpus.shards, corpus.bpe, config, seed, corpus.bad_records)
 
 
 def _split_files(config: LMData, folder: Path) -> dict[str, list[Path]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headdiv.companion.data.corpora.lm import LMCorpus, load_lm, open_stream
+from headdiv.companion.data.corpora.lm import LMCorpus, load_lm
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
 from headdiv.companion.data.corpora.seq2seq import unigram_nll
 from headdiv.companion.data.tokenization.bpe import Bpe
@@ -35,41 +35,27 @@ class MaskedCorpus(LMCorpus):
     masked: dict[str, np.ndarray]  # by split: see `mask_tokens`
 
 
-class MaskedStream:
-    """A stream of windows, masked; the choice depends on the seed and the position in the stream.
+class MaskedStream(Mixture):
+    """The stream's windows, masked; the choice depends on the seed and the position in the stream."""
 
-    The last token of each window, which begins the next one, is left out.
-    """
-
-    def __init__(self, stream: Mixture, seed: int, bpe: Bpe, config: MLMData) -> None:
-        self._stream, self._seed, self._bpe, self._config = stream, seed, bpe, config
-        self._taken = 0  # windows
-
-    @property
-    def tokens(self) -> dict[str, int]:
-        """See `Mixture`."""
-        return self._stream.tokens
-
-    @property
-    def passes(self) -> dict[str, int]:
-        """See `Mixture`."""
-        return self._stream.passes
+    _config: MLMData
+    _masked = 0  # windows so far
 
     def next(self, count: int) -> np.ndarray:
-        """The next windows, masked: (count, 2, context), see `mask_tokens`."""
-        windows = self._stream.next(count)[:, :-1]
-        masked = mask_tokens(windows, (TRAINING, self._seed, self._taken), self._bpe, self._config)
-        self._taken += count
+        """The next windows without their last tokens, which begin the next ones: (count, 2, context), `mask_tokens`."""
+        windows = super().next(count)[:, :-1]
+        masked = mask_tokens(windows, (TRAINING, self._seed, self._masked), self._bpe, self._config)
+        self._masked += count
         return masked
 
     def state(self) -> dict[str, Any]:
-        """The position for `restore`: JSON-able."""
-        return {"windows": self._taken, "text": self._stream.state()}
+        """See `Mixture`."""
+        return super().state() | {"masked": self._masked}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue at the position of a `state`."""
-        self._taken = state["windows"]
-        self._stream.restore(state["text"])
+        """See `Mixture`."""
+        super().restore(state)
+        self._masked = state["masked"]
 
 
 def mask_tokens(tokens: np.ndarray, key: Sequence[int], bpe: Bpe, config: MLMData) -> np.ndarray:
@@ -122,11 +108,6 @@ def load_mlm(config: MLMData) -> MaskedCorpus:
     corpus = load_lm(config, _measure_masked)
     masked = {split: mask_held_out(getattr(corpus, split), corpus.bpe, config) for split in ("valid", "test")}
     return MaskedCorpus(**vars(corpus), masked=masked)
-
-
-def open_masked_stream(corpus: LMCorpus, config: MLMData, seed: int) -> MaskedStream:
-    """The training text from its beginning, masked."""
-    return MaskedStream(open_stream(corpus, config, seed), seed, corpus.bpe, config)
 
 
 def _eligible(tokens: np.ndarray, bpe: Bpe) -> np.ndarray:
