@@ -12,14 +12,7 @@ from small_runs import METHODS, assert_gradients_of_the_loss, randomise
 from torch.nn import functional as F
 
 from headdiv.companion.models.batching import IGNORED
-from headdiv.companion.models.language_model import (
-    LanguageModel,
-    MaskedModel,
-    fill_in,
-    likeliest_tokens,
-    make_masked_windows,
-    make_windows,
-)
+from headdiv.companion.models.language_model import LanguageModel, MaskedModel, fill_in, likeliest_tokens, make_windows
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.sizes import LMConfig
 from headdiv.companion.models.transformer import count_parameters, initialise
@@ -44,9 +37,9 @@ def build(kind, method=METHODS["baseline"], config=SMALL, vocabulary=V, context=
 
 def pack_windows(kind, read, targets, boundaries=True, end=END):
     """A batch of (R, N) tokens that are read; the language model predicts the next one and not the ``targets``."""
-    if kind is MaskedModel:
-        return make_masked_windows(np.stack([read, targets], axis=1), end, boundaries)
-    return make_windows(np.concatenate([read, targets[:, -1:]], axis=1), end, boundaries)
+    if kind is LanguageModel:
+        targets = np.concatenate([read[:, 1:], targets[:, -1:]], axis=1)
+    return make_windows(read, targets, end, boundaries, causal=kind is LanguageModel)
 
 
 def some_windows(R=3, N=CONTEXT, seed=0):
@@ -211,7 +204,8 @@ def test_a_step_equals_the_whole_forward_pass(method):
 def literal_continuation(model, prompt, new, boundaries):
     text = list(prompt)
     for _ in range(new):
-        hidden = model(make_windows(np.array([[*text, IGNORED]]), END, boundaries))
+        read = np.array([text])
+        hidden = model(make_windows(read, np.full_like(read, IGNORED), END, boundaries, causal=True))
         text.append(int((model.output_weight @ hidden[-1]).argmax()))
     return text[len(prompt) :]
 

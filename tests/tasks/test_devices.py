@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 import headdiv
 from headdiv.companion.experiments.running import build_model
 from headdiv.companion.models.batching import make_batch
-from headdiv.companion.models.language_model import make_masked_windows, make_windows
+from headdiv.companion.models.language_model import make_windows
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.train_config import TrainConfig
@@ -36,22 +36,14 @@ WAITS = {  # where a step waits for the device: function, how often in a step, w
 }
 TRAIN = TrainConfig(label_smoothing=0.1, optimiser={"name": "AdamW", "fused": False})  # fused: not on meta
 WIDTH = 12
+READ = np.random.default_rng(0).integers(1, 15, (3, 9))
 aten = torch.ops.aten
-
-
-def windows():
-    return np.random.default_rng(0).integers(1, 15, (3, 9))
-
-
-def masked():
-    return np.stack([windows(), np.where(windows() % 3, -1, windows())], axis=1)
-
 
 BATCHES = {  # summarisation has translation's model and loss
     "translation": lambda: make_batch(some_pairs(), range(6)),
     "qa": lambda: make_batch(some_pairs(), range(6)).with_target(torch.zeros(6, 2, dtype=torch.int64)),
-    "lm": lambda: make_windows(windows(), 3, boundaries=True),
-    "mlm": lambda: make_masked_windows(masked(), 3, boundaries=False),
+    "lm": lambda: make_windows(READ[:, :-1], READ[:, 1:], 3, boundaries=True, causal=True),
+    "mlm": lambda: make_windows(READ, np.where(READ % 3, -1, READ), 3, boundaries=False, causal=False),
 }
 # Every method with one of the tasks: what a task does differently lies before and after attention.
 CASES = [

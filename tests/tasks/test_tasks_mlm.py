@@ -9,7 +9,6 @@ import torch
 from small_runs import small_config, untrained
 
 from headdiv.companion.models.batching import IGNORED
-from headdiv.companion.models.language_model import make_masked_windows
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.base import held_out_loss
 from headdiv.core.errors import DataError
@@ -31,7 +30,7 @@ def test_a_batch_may_have_nothing_to_predict(home, smoothing):
     run = untrained(small_config("mlm", "direct-2"))
     masked = run.corpus.masked["test"][-2:].copy()
     masked[:, 1] = IGNORED
-    batch = make_masked_windows(masked, run.corpus.bpe.end, True)
+    batch = TASK.pack(masked, run.corpus, run.config.data)
     losses = TASK.loss(run.model, run.model.output_weight, batch, smoothing)
     assert (losses.loss.item(), losses.nll.item(), int(losses.correct), losses.count) == (0, 0, 0, 0)
     losses.loss.backward()
@@ -59,7 +58,7 @@ def test_scores_have_their_signatures(run):
 def literal_answers(run, tokens, blank):
     """One window alone."""
     read = np.where(blank, 300, tokens)
-    batch = make_masked_windows(np.stack([read, tokens])[None], run.corpus.bpe.end, True)
+    batch = TASK.pack(np.stack([read, tokens])[None], run.corpus, run.config.data)
     with torch.no_grad():
         logits = run.model.eval()(batch) @ run.model.output_weight.T
     return logits.argmax(-1).numpy()[blank[tokens != IGNORED]]

@@ -24,7 +24,7 @@ from headdiv.core.precision import autocast
 from headdiv.methods.base import Method
 from headdiv.nn.caches import BeamState, State
 from headdiv.nn.dropout import Dropout
-from headdiv.nn.packing import AttentionLayout, PackedRows, attention_mask, pack
+from headdiv.nn.packing import AttentionLayout, attention_mask, pack
 from headdiv.nn.sizes import Kind
 
 
@@ -50,32 +50,18 @@ class Windows:
         return replace(self, targets=targets, predicted=_rows_with_target(targets))
 
 
-def make_windows(tokens: np.ndarray, end: int, boundaries: bool) -> Windows:
-    """Lay out windows of N + 1 tokens each: (R, N + 1).
+def make_windows(inputs: np.ndarray, targets: np.ndarray, end: int, boundaries: bool, causal: bool) -> Windows:
+    """Lay out windows of tokens.
 
     Args:
-        tokens: the first N of a window are read, the last N predicted; IGNORED fills up the last window of a text and
-            makes no rows.
+        inputs: the tokens that are read, (R, N); IGNORED, which fills up the last window of a text, makes no rows.
+        targets: what is to be predicted at each, (R, N); IGNORED where nothing is.
         end: the token at the beginning of every document.
         boundaries: attention and positions start again there; otherwise they run through the window.
+        causal: a token sees itself and those before it; otherwise all of its window, or of its document.
     """
-    return _windows(tokens[:, :-1], tokens[:, 1:], end, boundaries, causal=True)
-
-
-def make_masked_windows(masked: np.ndarray, end: int, boundaries: bool) -> Windows:
-    """Lay out windows whose every token sees all others of its window, or of its document: (R, 2, N).
-
-    Args:
-        masked: where a window lacks tokens there is no row.
-        end: the token at the beginning of every document.
-        boundaries: attention and positions start again there; otherwise they run through the window.
-    """
-    return _windows(masked[:, 0], masked[:, 1], end, boundaries, causal=False)
-
-
-def _pack_documents(inputs: np.ndarray, end: int, boundaries: bool, present: np.ndarray) -> PackedRows:
-    """Rows for the tokens that are ``present`` in windows (R, N); positions restart where a document does."""
     R, N = inputs.shape
+    present = inputs != IGNORED
     first = np.zeros((R, N), dtype=bool)
     first[:, 0] = True
     if boundaries:
@@ -83,12 +69,7 @@ def _pack_documents(inputs: np.ndarray, end: int, boundaries: bool, present: np.
     starts = np.flatnonzero(first)
     lengths = np.add.reduceat(present.reshape(-1), starts, dtype=np.int64)
     by_window = np.split(np.arange(len(starts)), np.searchsorted(starts, np.arange(1, R) * N))
-    return pack(lengths.tolist(), [part.tolist() for part in by_window])
-
-
-def _windows(inputs: np.ndarray, targets: np.ndarray, end: int, boundaries: bool, causal: bool) -> Windows:
-    present = inputs != IGNORED
-    rows = _pack_documents(inputs, end, boundaries, present)
+    rows = pack(lengths.tolist(), [part.tolist() for part in by_window])
     mask = attention_mask(rows, rows, causal) if boundaries or not rows.full or not causal else None
     read, to_predict = (torch.from_numpy(tokens[present].astype(np.int64)) for tokens in (inputs, targets))
     return Windows(read, to_predict, AttentionLayout(rows, rows, mask), _rows_with_target(to_predict))

@@ -223,7 +223,7 @@ class LanguageModelling(StreamTask):
         return getattr(corpus, split).windows
 
     def pack(self, windows: np.ndarray, corpus: LMCorpus, data: LMData) -> Windows:
-        return make_windows(windows, corpus.bpe.end, data.boundaries)
+        return make_windows(windows[:, :-1], windows[:, 1:], corpus.bpe.end, data.boundaries, causal=True)
 
     def scores(self, run: Run) -> dict[str, Score]:
         """Perplexity by token and by word, bits per byte, of both held-out splits; cost; convergence."""

@@ -15,7 +15,7 @@ from torch import Tensor
 from headdiv.companion.data.corpora.masking import MaskedCorpus, MaskedStream, load_mlm
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.companion.models.batching import IGNORED
-from headdiv.companion.models.language_model import MaskedModel, Windows, fill_in, make_masked_windows
+from headdiv.companion.models.language_model import MaskedModel, Windows, fill_in, make_windows
 from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
 from headdiv.companion.tasks.lm import PERPLEXITY_CAPTION, LMData, StreamTask, perplexity, perplexity_curves
 from headdiv.core.errors import DataError
@@ -65,7 +65,7 @@ class MaskedLanguageModelling(StreamTask):
         return corpus.masked[split]
 
     def pack(self, windows: np.ndarray, corpus: MaskedCorpus, data: MLMData) -> Windows:
-        return make_masked_windows(windows, corpus.bpe.end, data.boundaries)
+        return make_windows(windows[:, 0], windows[:, 1], corpus.bpe.end, data.boundaries, causal=False)
 
     def loss(
         self, model: Callable[[Windows], Tensor], weight: Tensor, batch: Windows, smoothing: float = 0.0
@@ -172,8 +172,9 @@ def _fill(run: Run, tokens: np.ndarray, masked: np.ndarray) -> np.ndarray:
     """The likeliest tokens for the masked ones of windows (R, N), in their order: (masked,)."""
     bpe = run.corpus.bpe
     targets = np.where(masked, bpe.size, IGNORED)  # any token: it only says that one is to be predicted
-    windows = np.stack([np.where(masked, bpe.size, tokens), targets], axis=1)
-    return fill_in(run.model, make_masked_windows(windows, bpe.end, run.config.data.boundaries)).cpu().numpy()
+    read = np.where(masked, bpe.size, tokens)
+    batch = make_windows(read, targets, bpe.end, run.config.data.boundaries, causal=False)
+    return fill_in(run.model, batch).cpu().numpy()
 
 
 def _with_mask_tokens(tokens: np.ndarray, masked: np.ndarray, bpe: Bpe) -> str:
