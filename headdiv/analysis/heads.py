@@ -121,19 +121,18 @@ class ModelHeads:
         return {}
 
     def measures(
-        self, batches: Iterable[Any], special: Sequence[int] = (), enough: float = math.inf
+        self, batches: Iterable[Any], special: Sequence[int] = ()
     ) -> list[tuple[AttentionSpec, HeadComparison]]:
         """All measures of every module over batches: only sums are kept.
 
         Args:
             batches: see `observed`.
             special: see `observed`.
-            enough: words after which no further batch is read.
 
         Raises:
             DataError: there is no batch, or no word in them.
         """
-        results = compare_heads(self.observed(batches, special), enough=enough)
+        results = compare_heads(self.observed(batches, special), enough=math.inf)
         if not results:
             raise DataError("batches: found none; expected one at least")
         if not any(measured.queries for _, measured in results):

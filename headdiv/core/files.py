@@ -141,10 +141,10 @@ def parse_json(text: str, path: Path | str) -> Any:
         raise DataError(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
 
 
-def checksum(path: Path | str, algorithm: str = "sha256") -> str:
-    """Hexadecimal digest of a file's bytes."""
+def checksum(path: Path | str) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal digits."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, algorithm).hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def canonical_json(value: Any) -> str:

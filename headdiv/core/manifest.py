@@ -81,16 +81,13 @@ def whole(path: Path, remedy: str) -> bool:
 
 def _read(folder: Path) -> tuple[str | None, dict[str, str]]:
     """The key, and checksums by name; a malformed line counts as missing."""
-    lines = _lines(folder)
-    key = _KEY.fullmatch(lines[0]) if lines else None
-    return key and key[1], {match[2]: match[1] for line in lines if (match := _LINE.fullmatch(line))}
-
-
-def _lines(folder: Path) -> list[str]:
     try:
-        return (folder / MANIFEST).read_text(encoding="utf-8", errors="replace").removesuffix("\n").split("\n")
+        text = (folder / MANIFEST).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return []
+        return None, {}
+    lines = text.removesuffix("\n").split("\n")
+    key = _KEY.fullmatch(lines[0])
+    return key and key[1], {match[2]: match[1] for line in lines if (match := _LINE.fullmatch(line))}
 
 
 def _file_names(folder: Path) -> list[str]:
