@@ -9,12 +9,14 @@ backward pass and its own update, in two layers of `torch.nn.TransformerEncoder`
 from __future__ import annotations
 
 import argparse
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from timing import Ratio, Step, interleaved
 from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import headdiv
 from headdiv.training.method_steps import MethodSteps
@@ -101,7 +103,9 @@ def methods(rounds: int) -> tuple[str, dict[str, Ratio]]:
 def attached(rounds: int) -> tuple[str, dict[str, Ratio]]:
     """Training steps of a small GPT-2; recorded are outputs and values."""
     sizes = {"n_embd": D, "n_head": H, "n_layer": LAYERS, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
-    plain, model = (headdiv.pretrained.small_model("gpt2", words=WORDS, **sizes).train() for _ in range(2))
+    config = GPT2Config(vocab_size=WORDS, bos_token_id=None, eos_token_id=None, **sizes)
+    plain = GPT2LMHeadModel(config).train()
+    model = copy.deepcopy(plain)
     headdiv.attach(model)
     ids = torch.randint(4, WORDS, (B, N))
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from headdiv.analysis.masking import least_important_first
 from headdiv.pretrained.insertion import inserted_method
-from headdiv.pretrained.measures import attach, copied
+from headdiv.pretrained.measures import attach
 from headdiv.pretrained.saved import load
-from headdiv.pretrained.texts import small_model, small_tokenizer, text_batches
+from headdiv.pretrained.texts import small_tokenizer, text_batches
 
 if TYPE_CHECKING:
     from headdiv.pretrained.trainer import HeadTraining, Seq2SeqTrainer, Trainer
@@ -29,11 +29,9 @@ __all__ = [
     "Seq2SeqTrainer",
     "Trainer",
     "attach",
-    "copied",
     "inserted_method",
     "least_important_first",
     "load",
-    "small_model",
     "small_tokenizer",
     "text_batches",
 ]

@@ -10,7 +10,6 @@ heads.detach()
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -43,11 +42,6 @@ class PretrainedHeads(ModelHeads):
         if attachment is None:
             raise DataError(f"{type(self.model).__name__}: is detached; expected headdiv.pretrained.attach(model) anew")
         return attachment
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """See `ModelHeads`."""
-        return {attached.spec.name: attached.spec.heads for attached in self.modules}
 
     @property
     def modules(self) -> list[AttachedHeads]:
@@ -106,8 +100,3 @@ class PretrainedHeads(ModelHeads):
 def attach(model: nn.Module) -> PretrainedHeads:
     """Record, measure, mask and remove the heads of a transformers model; raises as `attach_heads`."""
     return PretrainedHeads(model)
-
-
-def copied(model: nn.Module) -> nn.Module:
-    """A copy with its own parameters; for an attached model, the copy is attached separately."""
-    return copy.deepcopy(model)

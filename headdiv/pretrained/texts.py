@@ -1,4 +1,4 @@
-"""Text for Hugging Face models: tokenisers, batches, and small random models that need no download."""
+"""Text for Hugging Face models: batches, and a tokeniser that needs no download."""
 
 from __future__ import annotations
 
@@ -8,59 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headdiv.core.errors import ConfigError, DataError
-from headdiv.core.settings import nearest
+from headdiv.core.errors import DataError
 from headdiv.pretrained.attached import transformers
 
 MASKED_SHARE = 0.15  # of the tokens that a masked language model has to predict, as in BERT
 
-ENCODER = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64}
-GROUPED = {**ENCODER, "num_key_value_heads": 2}
-BOTH = {
-    **{f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in
-       (("layers", 2), ("attention_heads", 4), ("ffn_dim", 64))},
-    "d_model": 32,
-}  # fmt: skip
-SMALL: dict[str, tuple[str, dict[str, Any]]] = {  # model class, and sizes of its configuration
-    "bert": ("BertForMaskedLM", ENCODER),
-    "roberta": ("RobertaForMaskedLM", ENCODER),
-    "gpt2": ("GPT2LMHeadModel", {"n_embd": 32, "n_head": 4, "n_layer": 2}),
-    "opt": ("OPTForCausalLM", {**ENCODER, "ffn_dim": 64, "word_embed_proj_dim": 32}),
-    "gpt_neox": ("GPTNeoXForCausalLM", ENCODER),
-    "llama": ("LlamaForCausalLM", GROUPED),
-    "mistral": ("MistralForCausalLM", GROUPED),
-    "qwen2": ("Qwen2ForCausalLM", GROUPED),
-    "qwen3": ("Qwen3ForCausalLM", {**GROUPED, "head_dim": 16}),
-    "marian": ("MarianMTModel", BOTH),
-    "bart": ("BartForConditionalGeneration", BOTH),
-    "t5": ("T5ForConditionalGeneration", {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 2}),
-}
-
-
-def small_model(kind: str, words: int = 100, seed: int = 1, **settings: Any) -> nn.Module:
-    """A small random model of an architecture (a key of `SMALL`), from its configuration alone: nothing is downloaded.
-
-    Args:
-        words: size of its vocabulary. 0 is padding, 1 begins and 2 ends a text, 3 is the mask token.
-        seed: for its parameters.
-        settings: of its configuration, overriding those of `SMALL`.
-
-    Raises:
-        ConfigError: there is no such key.
-    """
-    library = transformers()
-    if kind not in SMALL:
-        raise ConfigError(f"kind: found {kind!r}, which is no small model's{nearest(kind, list(SMALL))}")
-    name, sizes = SMALL[kind]
-    special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
-    cls = getattr(library, name)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return cls(cls.config_class(**{"vocab_size": words, **special, **sizes, **settings})).eval()
-
 
 def small_tokenizer(texts: Sequence[str], words: int = 1000) -> Any:
-    """A byte-level BPE tokeniser trained on these texts, with the special tokens of `small_model`.
+    """A byte-level BPE tokeniser trained on these texts: 0 is padding, 1 begins and 2 ends a text, 3 is the mask.
 
     Args:
         texts: to train on.

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attachable import random_model
 from examples import EXAMPLES, heads_by_sentence, some_pairs, tiny
 from small_model import make_batch
 from torch import nn
@@ -12,7 +13,6 @@ from headdiv.analysis.heads import ModelHeads
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.multi_head_attention import MultiHeadAttention
-from headdiv.pretrained.texts import small_model
 
 D, H = 12, 3
 PADDING = torch.arange(5) >= torch.tensor([5, 4, 2])[:, None]
@@ -73,7 +73,7 @@ def test_importance_is_the_gradient_of_each_example_at_its_masks():
 
 def attached():
     torch.manual_seed(0)
-    model = small_model("bert").double()
+    model = random_model("bert").double()
     ids = torch.randint(4, 90, (3, 5))
     batches = [{"input_ids": x * ~PADDING, "attention_mask": (~PADDING).long()} for x in (ids, ids.flip(1))]
     return headdiv.attach(model), batches, lambda output: output.logits[~PADDING]

@@ -3,19 +3,25 @@
 import torch
 import transformers
 
-from headdiv.pretrained.texts import BOTH, ENCODER, GROUPED, SMALL, small_model
-
 # Each names, fuses or shares its projections in a way of its own. What works with all others: `test_architectures`.
 ARCHITECTURES = ("bert", "gpt2", "gpt_neox", "llama", "bart", "t5")
 
 
-def model_of(kind, seed=1, **settings):
+def model_of(kind, **settings):
     """Its parameters are larger than transformers draws them, so that heads differ and a mask is seen."""
-    model = small_model(kind, seed=seed, **settings)
-    with torch.no_grad():
+    return random_model(kind, 2 if kind == "t5" else 8, **settings)
+
+
+def random_model(kind, times=1, **settings):
+    """A small random model of `EVERY`, its matrices multiplied by ``times``; settings override those of its row."""
+    name, sizes, _ = EVERY[kind]
+    cls = getattr(transformers, name)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(1)
+        model = cls(cls.config_class(**{**sizes, **settings})).eval()
         for parameter in model.parameters():
             if parameter.dim() == 2 and parameter.requires_grad:
-                parameter.mul_(8 if kind != "t5" else 2)
+                parameter.mul_(times)
     return model
 
 
@@ -48,9 +54,16 @@ def difference(one, other, batch):
     return float((one - other).abs().max())
 
 
-# ---- what is not in `SMALL`: model class, sizes, and which inputs it takes. A new one costs a row here, and one in
+# ---- model class, sizes, and which inputs it takes. A new one costs a row here, and one in
 # headdiv/pretrained/projections.py where it names its projections in a new way.
 
+ENCODER = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64}
+GROUPED = {**ENCODER, "num_key_value_heads": 2}
+BOTH = {
+    **{f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in
+       (("layers", 2), ("attention_heads", 4), ("ffn_dim", 64))},
+    "d_model": 32,
+}  # fmt: skip
 SQUARE = {"image_size": 8, "patch_size": 4}
 IMAGE = {**ENCODER, **SQUARE}
 SPECIAL = {"vocab_size": 100, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
@@ -71,8 +84,21 @@ LENGTHS = torch.tensor([[6], [4]])
 KEYS = {**TEXT, **GROUPED}
 WIDE = {**KEYS, "head_dim": 8}
 PAIR = {**BOTH, **SPECIAL}
+T5 = {**SPECIAL, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_heads": 4, "num_layers": 2}
 NEO = {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}
-OTHERS = {
+EVERY = {
+    "bert": ("BertForMaskedLM", TEXT, "text"),
+    "roberta": ("RobertaForMaskedLM", TEXT, "text"),
+    "gpt2": ("GPT2LMHeadModel", {**SPECIAL, "n_embd": 32, "n_head": 4, "n_layer": 2}, "text"),
+    "opt": ("OPTForCausalLM", {**TEXT, "ffn_dim": 64, "word_embed_proj_dim": 32}, "text"),
+    "gpt_neox": ("GPTNeoXForCausalLM", TEXT, "text"),
+    "llama": ("LlamaForCausalLM", KEYS, "text"),
+    "mistral": ("MistralForCausalLM", KEYS, "text"),
+    "qwen2": ("Qwen2ForCausalLM", KEYS, "text"),
+    "qwen3": ("Qwen3ForCausalLM", {**KEYS, "head_dim": 16}, "text"),
+    "marian": ("MarianMTModel", PAIR, "texts"),
+    "bart": ("BartForConditionalGeneration", PAIR, "texts"),
+    "t5": ("T5ForConditionalGeneration", T5, "texts"),
     "vit": ("ViTModel", IMAGE, "image"),
     "deit": ("DeiTModel", IMAGE, "image"),
     "dinov2": ("Dinov2Model", IMAGE, "image"),
@@ -83,15 +109,15 @@ OTHERS = {
     "siglip": ("SiglipModel", {"text_config": TEXT, "vision_config": IMAGE}, "both"),
     "wav2vec2": ("Wav2Vec2Model", SPEECH, "speech"),
     "whisper": ("WhisperForConditionalGeneration", {**BOTH, **SPEECH_TO_TEXT}, "spectrum"),
-    "gemma2": ("Gemma2ForCausalLM", {**TEXT, **GROUPED, "head_dim": 8}, "text"),
-    "gpt_oss": ("GptOssForCausalLM", {**TEXT, **GROUPED, **EXPERTS, "head_dim": 8}, "text"),
+    "gemma2": ("Gemma2ForCausalLM", WIDE, "text"),
+    "gpt_oss": ("GptOssForCausalLM", {**WIDE, **EXPERTS}, "text"),
     "diffllama": ("DiffLlamaForCausalLM", {**TEXT, "num_key_value_heads": 4}, "text"),
-    "qwen3_next": ("Qwen3NextForCausalLM", {**TEXT, **GROUPED, **FULL, **EXPERTS, "head_dim": 8}, "text"),
-    "stablelm": ("StableLmForCausalLM", {**TEXT, **GROUPED}, "text"),
+    "qwen3_next": ("Qwen3NextForCausalLM", {**WIDE, **FULL, **EXPERTS}, "text"),
+    "stablelm": ("StableLmForCausalLM", KEYS, "text"),
     "olmo2": ("Olmo2ForCausalLM", TEXT, "text"),
     "gpt_bigcode": ("GPTBigCodeForCausalLM", {"vocab_size": 100, "n_embd": 32, "n_head": 4, "n_layer": 2}, "text"),
-    "umt5": ("UMT5ForConditionalGeneration", {**SMALL["t5"][1], **SPECIAL}, "texts"),
-    "doge": ("DogeForCausalLM", {**TEXT, **GROUPED}, "text"),
+    "umt5": ("UMT5ForConditionalGeneration", T5, "texts"),
+    "doge": ("DogeForCausalLM", KEYS, "text"),
     "swin": ("SwinModel", {"embed_dim": 16, "depths": [2], "num_heads": [4], "window_size": 2, **SQUARE}, "image"),
     "albert": ("AlbertForMaskedLM", {**TEXT, "embedding_size": 16}, "text"),
     "modernbert": ("ModernBertForMaskedLM", {**TEXT, "sep_token_id": 2, "cls_token_id": 1}, "text"),
@@ -127,7 +153,7 @@ OTHERS = {
     "blenderbot": ("BlenderbotForConditionalGeneration", PAIR, "texts"),
     "m2m_100": ("M2M100ForConditionalGeneration", PAIR, "texts"),
     "plbart": ("PLBartForConditionalGeneration", PAIR, "texts"),
-    "mt5": ("MT5ForConditionalGeneration", {**SMALL["t5"][1], **SPECIAL}, "texts"),
+    "mt5": ("MT5ForConditionalGeneration", T5, "texts"),
     "hubert": ("HubertModel", SPEECH, "speech"),
     "vit_msn": ("ViTMSNModel", IMAGE, "image"),
     "ijepa": ("IJepaModel", IMAGE, "image"),
@@ -147,14 +173,6 @@ OTHERS = {
         "text",
     ),
 }
-TWO_STACKS = ("marian", "bart", "t5")
-EVERY = {
-    **{
-        kind: (name, {**SPECIAL, **sizes}, "texts" if kind in TWO_STACKS else "text")
-        for kind, (name, sizes) in SMALL.items()
-    },
-    **OTHERS,
-}
 INPUTS = {
     "text": lambda: {"input_ids": torch.randint(4, 90, (2, 6)), "attention_mask": torch.arange(6) < LENGTHS},
     "texts": lambda: INPUTS["text"]() | {"decoder_input_ids": torch.randint(4, 90, (2, 5))},
@@ -172,15 +190,9 @@ INPUTS = {
 
 def other(kind, **settings):
     """A small random model of `EVERY` and its arguments."""
-    name, sizes, inputs = EVERY[kind]
-    cls = getattr(transformers, name)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
-        model = cls(cls.config_class(**{**sizes, **settings})).eval()
-        for parameter in model.parameters():
-            if parameter.dim() == 2 and parameter.requires_grad:
-                parameter.mul_(4)
-        return model, INPUTS[inputs]()
+        return random_model(kind, 4, **settings), INPUTS[EVERY[kind][2]]()
 
 
 @torch.no_grad()

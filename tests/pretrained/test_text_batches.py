@@ -5,7 +5,7 @@ import torch
 from attachable import model_of
 
 import headdiv
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import DataError
 
 SENTENCES = ["The old dog sees a cat.", "Two men look at a red house.", "A child plays near water.", "No one."] * 2
 TEXTS = ["one two three", "one", "three one two one three two one"]
@@ -16,7 +16,7 @@ def test_the_tokeniser_stays_as_it_is(kind):
     tokenizer = headdiv.pretrained.small_tokenizer(TEXTS, 300)
     tokenizer.padding_side, tokenizer.pad_token = "left", None
     before = repr(tokenizer), tokenizer(TEXTS)["input_ids"]
-    model = headdiv.pretrained.small_model(kind, 300)
+    model = model_of(kind, vocab_size=300)
     (batch,) = headdiv.pretrained.text_batches(model, tokenizer, TEXTS, length=6)
     assert (repr(tokenizer), tokenizer(TEXTS)["input_ids"]) == before
     lengths = [min(len(tokenizer(text)["input_ids"]), 6) for text in TEXTS]
@@ -28,7 +28,7 @@ def test_the_tokeniser_stays_as_it_is(kind):
 
 @pytest.mark.parametrize(("kind", "name"), [("bart", "BartModel"), ("t5", "T5Model")])
 def test_an_encoder_decoder_without_an_output_of_words_reads_what_the_one_with_it_reads(kind, name):
-    tokenizer, model = headdiv.pretrained.small_tokenizer(TEXTS, 300), headdiv.pretrained.small_model(kind, 300)
+    tokenizer, model = headdiv.pretrained.small_tokenizer(TEXTS, 300), model_of(kind, vocab_size=300)
     (expected,) = headdiv.pretrained.text_batches(model, tokenizer, TEXTS)
     bare = getattr(pytest.importorskip("transformers"), name)(model.config).eval()
     (batch,) = headdiv.pretrained.text_batches(bare, tokenizer, TEXTS)
@@ -39,7 +39,7 @@ def test_an_encoder_decoder_without_an_output_of_words_reads_what_the_one_with_i
 
 def test_what_is_masked_are_words_of_the_texts():
     """Neither special tokens nor padding; of a text without a choice its first word."""
-    tokenizer, model = tokenizer_with_ends(), headdiv.pretrained.small_model("bert", 300)
+    tokenizer, model = tokenizer_with_ends(), model_of("bert", vocab_size=300)
     texts = ["one two", "one", *TEXTS * 5]
     (batch,) = headdiv.pretrained.text_batches(model, tokenizer, texts, size=len(texts))
     labels, special = batch["labels"], torch.tensor(tokenizer.all_special_ids)
@@ -58,20 +58,15 @@ def tokenizer_with_ends():
     return tokenizer
 
 
-def test_an_unknown_architecture_is_answered_with_the_nearest():
-    with pytest.raises(ConfigError, match=r"'berd', .* did you mean 'bert'"):
-        headdiv.pretrained.small_model("berd")
-
-
 @pytest.mark.parametrize("targets", [[], ["one"], [*TEXTS, "two"]], ids=len)
 def test_every_text_needs_a_target(targets):
-    tokenizer, model = headdiv.pretrained.small_tokenizer(TEXTS, 300), headdiv.pretrained.small_model("bart", 300)
+    tokenizer, model = headdiv.pretrained.small_tokenizer(TEXTS, 300), model_of("bart", vocab_size=300)
     with pytest.raises(DataError, match=rf"^targets: found {len(targets)}, expected one for each of 3 texts"):
         next(headdiv.pretrained.text_batches(model, tokenizer, TEXTS, targets, size=2))
 
 
 def test_texts_without_a_token_or_a_word_to_predict_are_refused():
-    tokenizer, model = headdiv.pretrained.small_tokenizer(TEXTS, 300), headdiv.pretrained.small_model("bert", 300)
+    tokenizer, model = headdiv.pretrained.small_tokenizer(TEXTS, 300), model_of("bert", vocab_size=300)
     with pytest.raises(DataError, match="texts: number 2 has no token; expected one at least"):
         list(headdiv.pretrained.text_batches(model, tokenizer, ["one", ""]))
     with pytest.raises(DataError, match="texts: number 1 and those after it have no word to predict"):
@@ -80,7 +75,7 @@ def test_texts_without_a_token_or_a_word_to_predict_are_refused():
 
 @pytest.mark.parametrize("kind", ["bert", "gpt2", "t5"])
 def test_batches_hide_what_a_masked_model_predicts_and_shift_what_a_decoder_writes(kind):
-    tokenizer, model = headdiv.pretrained.small_tokenizer(SENTENCES, 300), model_of(kind, words=300)
+    tokenizer, model = headdiv.pretrained.small_tokenizer(SENTENCES, 300), model_of(kind, vocab_size=300)
     plain = list(headdiv.pretrained.text_batches(model, tokenizer, SENTENCES, size=3, labels=False))
     batches = list(headdiv.pretrained.text_batches(model, tokenizer, SENTENCES, size=3))
     assert [len(batch["input_ids"]) for batch in batches] == [3, 3, 2]

@@ -21,7 +21,7 @@ MEASURES = ["importance", "confidence", "entropy", "cosine", "l2", "correlation"
 
 
 def test_the_command_writes_table_and_maps(tmp_path):
-    model_of("gpt2", words=300).save_pretrained(tmp_path / "model")
+    model_of("gpt2", vocab_size=300).save_pretrained(tmp_path / "model")
     headdiv.pretrained.small_tokenizer(TEXTS, 300).save_pretrained(tmp_path / "model")
     (tmp_path / "text").write_text("\n".join(TEXTS) + "\n")
     arguments = ["heads", str(tmp_path / "model"), "--text", str(tmp_path / "text"), "--output", str(tmp_path / "out")]

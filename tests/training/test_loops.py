@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 import transformers
+from attachable import random_model
 from torch import nn
 
 import headdiv
@@ -161,7 +162,7 @@ def trained(page, folder, method, **settings):
         **{"num_train_epochs": 2, "max_grad_norm": 0.0, "learning_rate": 1e-2, "optim": "sgd", **settings}
     )  # fmt: skip
     sizes = {"attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
-    model = headdiv.pretrained.small_model("gpt2", words=12, **sizes).train()
+    model = random_model("gpt2", vocab_size=12, **sizes).train()
     rows = [{"input_ids": words, "labels": words.flip(0)} for words in torch.cat(page.batches)]
     torch.manual_seed(4)
     trainer = headdiv.pretrained.Trainer(model, args, train_dataset=rows, method=method)
