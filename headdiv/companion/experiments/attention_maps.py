@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from headdiv.companion.tasks.base import Run
-from headdiv.core.errors import DataError
 from headdiv.nn.records import record_heads
 
 
@@ -27,16 +25,6 @@ class AttentionMap:
     queries: list[str]
     keys: list[str]
     weights: np.ndarray
-
-    def head(self, number: int) -> pd.DataFrame:
-        """The weights of one head, counted from 1: a row for each query, a column for each key.
-
-        Raises:
-            DataError: there is no such head.
-        """
-        if not 1 <= number <= len(self.weights):
-            raise DataError(f"head {number}: the heads are 1 to {len(self.weights)}")
-        return pd.DataFrame(self.weights[number - 1], index=self.queries, columns=self.keys)
 
 
 def attention_maps(run: Run, text: str, other: str | None = None) -> dict[str, AttentionMap]:
