@@ -2,8 +2,6 @@
 
 import json
 import tempfile
-from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -38,36 +36,6 @@ def test_the_vocabulary_has_the_size_asked_for_and_the_end_first():
     assert (BPE.size, BPE.end, vocabulary[END_TEXT]) == (SIZE, 0, 0)
     assert sorted(vocabulary.values()) == list(range(SIZE))
     assert set(pre_tokenizers.ByteLevel.alphabet()) < set(vocabulary)
-
-
-def literal_merges(texts, count):
-    """Byte pair encoding as it is defined: merge the most frequent pair, again and again; of equals the first ids."""
-    pre = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    words = Counter(tuple(word) for text in texts for word, _ in pre.pre_tokenize_str(text))
-    ids = {symbol: n for n, symbol in enumerate([END_TEXT, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
-    merges = []
-    for _ in range(count):
-        pairs = Counter()
-        for word, times in words.items():
-            for pair in pairwise(word):
-                pairs[pair] += times
-        best = min(pairs, key=lambda pair: (-pairs[pair], ids[pair[0]], ids[pair[1]]))
-        merges.append(list(best))
-        ids["".join(best)] = len(ids)
-        merged = Counter()
-        for word, times in words.items():
-            joined, rest = [], list(word)
-            while rest:
-                step = 2 if tuple(rest[:2]) == best else 1
-                joined.append("".join(rest[:step]))
-                rest = rest[step:]
-            merged[tuple(joined)] += times
-        words = merged
-    return merges
-
-
-def test_merges_as_their_literal_twin():
-    assert json.loads(TRAINED)["model"]["merges"] == literal_merges(TEXTS, SIZE - SMALLEST)
 
 
 def test_too_little_text_for_the_size():

@@ -184,19 +184,6 @@ def test_a_corpus_is_prepared_once(folder):
     assert read_statistics(place) == {"train": {"examples": 3}, "refused": {}}
 
 
-def test_what_fails_leaves_nothing(folder):
-    config = own(folder)
-
-    def prepare(given, place):
-        (place / "words").write_text("half")
-        return {"share": 1 / 0}
-
-    with pytest.raises(ZeroDivisionError):
-        prepared(config, prepare)
-    place = prepared_folder(config)
-    assert [path.name for path in place.parent.iterdir()] == [f".{place.name}.lock"]
-
-
 @pytest.mark.parametrize(
     ("name", "damage"), [("words.safetensors", "flipped"), ("words.safetensors", "cut"), ("corpus.json", "deleted")]
 )

@@ -1,7 +1,4 @@
-"""Tokens and back, vocabularies, and BLEU over tokens."""
-
-import math
-from collections import Counter
+"""Tokens and back, vocabularies, and scores of text that was tokenised."""
 
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ from headdiv.companion.data.tokenization.vocabulary import Vocabulary
 from headdiv.companion.data.tokenization.words import detokenize, tokenize, tokenize_all
 from headdiv.companion.models.batching import END, SPECIALS, UNKNOWN
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.bleu import token_bleu
 
 
 @pytest.mark.parametrize(
@@ -129,32 +125,7 @@ def test_indices_of_words_and_words_of_indices():
     assert vocabulary.decode([5, END, 4, 5]) == ["a"]
 
 
-# ---- BLEU
-
-
-def literal_bleu(hypotheses, references):
-    """Papineni et al. 2002, corpus level, one reference, four orders, no smoothing."""
-
-    def grams(words, n):
-        return Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
-
-    logs = 0.0
-    for n in range(1, 5):
-        matched = sum((grams(h, n) & grams(r, n)).total() for h, r in zip(hypotheses, references, strict=True))
-        if not matched:
-            return 0.0
-        logs += math.log(matched / sum(grams(h, n).total() for h in hypotheses)) / 4
-    h, r = (sum(map(len, side)) for side in (hypotheses, references))
-    return 100 * math.exp(logs + min(0.0, 1 - r / h))
-
-
-words_of = st.lists(st.sampled_from("abc"), min_size=4, max_size=12)
-
-
-@given(pairs=st.lists(st.tuples(words_of, words_of), min_size=1, max_size=4))
-def test_bleu_is_the_literal_one(pairs):
-    hypotheses, references = zip(*pairs, strict=True)
-    assert token_bleu(hypotheses, references) == pytest.approx(literal_bleu(hypotheses, references), abs=1e-4)
+# ---- text that was tokenised
 
 
 def test_a_corpus_that_was_tokenised_is_scored_as_text(project):

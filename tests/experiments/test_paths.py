@@ -1,9 +1,7 @@
 """Where a profile's results lie: in the project's folder, and nobody else's; and what a project begins with."""
 
-import errno
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 from conftest import EXPERIMENT
@@ -11,7 +9,7 @@ from conftest import EXPERIMENT
 from headdiv.companion import paths
 from headdiv.companion.experiments.profiles import run_config
 from headdiv.companion.project import write_project
-from headdiv.core.errors import ConfigError, StorageError
+from headdiv.core.errors import ConfigError
 
 PAGE = re.compile(r"docs/[\w-]+\.md")
 
@@ -40,24 +38,9 @@ def test_a_name_that_would_break_links_and_commands_is_refused(folder, name):
     assert paths.results("config/a-B_2.30.yaml") == folder / "results" / "a-B_2.30"
 
 
-def test_a_project_on_a_full_disk_has_whole_files_alone(tmp_path, monkeypatch):
-    project, write = tmp_path / "project", Path.write_bytes
-
-    def half(path: Path, content: bytes) -> None:
-        write(path, content[: len(content) // 2])
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_bytes", half)
-        with pytest.raises(StorageError, match=r"environment\.yml: cannot be written"):
-            write_project(project)
-    assert list(project.iterdir()) == []
-    assert all(file.read_bytes() for file in write_project(project))
-    assert write_project(project) == []
-
-
 def test_a_project_has_every_page_of_the_documentation_that_its_files_name(tmp_path):
     written = write_project(tmp_path)
+    assert write_project(tmp_path) == []  # what is there stays
     named = {name for file in written if file.parent.name != "docs" for name in PAGE.findall(file.read_text())}
     assert named | {"docs/appendix.md"} == {
         file.relative_to(tmp_path).as_posix() for file in written if file.parent.name == "docs"

@@ -87,9 +87,12 @@ def test_rouge_reads_an_unknown_word_as_one_word_that_no_reference_has():
 def test_outputs_and_references_must_be_as_many():
     with pytest.raises(DataError, match="1 translations and 2 references"):
         text_scores(["a"], ["a", "b"])
+    with pytest.raises(DataError, match="2 predictions and 3 references"):
+        rouge(["a", "b"], ["a", "b", "c"])
 
 
-DEGENERATE = {
+TEXTS = {
+    "ordinary sentences": (["The cats were running home.", "2 dogs sat"], ["A cat runs to its home.", "2 dogs sat on"]),
     "no reference has a token": (["a"], ["<skipped>"]),  # which BLEU takes out of every text
     "a reference without a token": (["a", "b c d e"], ["<skipped>", "b c d e"]),
     "an empty output": (["", "a b c d e"], ["x y", "a b c d e"]),
@@ -99,9 +102,9 @@ DEGENERATE = {
 }
 
 
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_degenerate_texts_have_the_scores_that_the_libraries_give(name):
-    lines, references = DEGENERATE[name]
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_have_the_scores_that_the_libraries_give(name):
+    lines, references = TEXTS[name]
     bleu, found = BLEU().corpus_score(lines, [references]), values(lines, references)
     assert (found["bleu"], found["brevity_penalty"], found["length_ratio"]) == (bleu.score, bleu.bp, bleu.ratio)
     assert found["chrf"] == CHRF().corpus_score(lines, [references]).score
