@@ -1,4 +1,4 @@
-"""A method in the training of Lightning.
+"""Methods in Lightning's training; `headdiv.pretrained.Trainer` is transformers' own trainer with a method.
 
 trainer = lightning.Trainer(callbacks=[headdiv.integrations.lightning_callback(method)])
 """
@@ -19,6 +19,8 @@ from headdiv.core import distributed
 from headdiv.core.errors import ConfigError
 from headdiv.methods.base import Method
 from headdiv.training.method_steps import MethodSteps
+
+__all__ = ["LightningHooks", "lightning_callback"]
 
 
 class LightningHooks:
