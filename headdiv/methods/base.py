@@ -38,7 +38,6 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
-from headdiv.core.arguments import must_be_progress
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.core.settings import Place, Settings, Source, check, config_error
 from headdiv.nn.attention import AttentionModule
@@ -234,7 +233,10 @@ class Method:
 
     def before_optimizer_step(self, model: nn.Module, progress: float) -> None:
         """`after_backward`, under a name that says when your own loop calls it; ``progress`` is checked."""
-        must_be_progress(progress)
+        if not 0 <= progress <= 1:  # a number of steps would change results silently
+            raise ValueError(
+                f"progress: found {progress!r:.80}, expected the share of the training that is done, 0 to 1"
+            )
         self.after_backward(model, progress)
 
     # ---- between epochs, and results

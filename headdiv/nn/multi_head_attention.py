@@ -54,14 +54,6 @@ class MultiHeadAttention(AttentionModule):
         return rowwise_parts and (self.rowwise_heads or type(self) is MultiHeadAttention)
 
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
-        return self._combine(self.attend(x, memory, layout))
-
-    def _combine(self, heads: Tensor) -> Tensor:
-        """What the output stage makes of the heads: (T, H·K) -> (T, D)."""
-        return self.output(heads if self.before_output is None else self.before_output(heads))
-
-    def attend(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
-        """The heads side by side, as the output stage reads them: (T, H·K)."""
         H, K = self.spec.heads, self.spec.d_head
         if memory is None:
             projected = self.in_projection(x)  # (T, 3·H·K)
@@ -73,7 +65,11 @@ class MultiHeadAttention(AttentionModule):
         z, weights = self.weigh_values(q, k, v, layout)
         heads = self.transform_heads(out_of_windows(z, layout.queries), x, layout.queries)  # (T, H·K)
         values, shape = projected[:, -H * K :], (-1, self.head_slots, self.head_width)
-        return self.record(layout, weights, values.view(shape), heads.view(shape)).flatten(1)
+        return self._combine(self.record(layout, weights, values.view(shape), heads.view(shape)).flatten(1))
+
+    def _combine(self, heads: Tensor) -> Tensor:
+        """What the output stage makes of the heads side by side: (T, H·K) -> (T, D)."""
+        return self.output(heads if self.before_output is None else self.before_output(heads))
 
     def weigh_values(
         self, q: Tensor, k: Tensor, v: Tensor, layout: AttentionLayout | Cache

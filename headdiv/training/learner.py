@@ -14,7 +14,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from headdiv.analysis.similarity import Observed
 from headdiv.core import distributed
-from headdiv.core.arguments import must_be
 from headdiv.core.errors import DivergenceError, TrainingError
 from headdiv.methods.base import Method
 from headdiv.training.config import OPTIMISERS, TrainerConfig
@@ -120,7 +119,9 @@ class Learner:
         norm = norm + nn.utils.get_total_norm([p.grad for p in own_parameters if p.grad is not None])
         # The step itself waits for a GPU here alone; methods may wait too.
         *totals, gradient_norm = torch.cat([torch.stack(values).sum(0), norm[None]]).tolist()
-        sums = _step_sums(len(batches), sum(counts), sum(tokens), *totals)
+        all_tokens, loss, nll, correct, auxiliary = distributed.total_numbers(sum(tokens), *totals)
+        auxiliary /= distributed.world()
+        sums = StepSums(len(batches), sum(counts), int(all_tokens), loss, nll, int(correct), auxiliary)
         must_be_finite("loss", sums.loss, number)
         must_be_finite("loss that the method adds", sums.auxiliary, number)
         must_be_finite("norm of the gradient", gradient_norm, number)
@@ -145,7 +146,8 @@ class Learner:
         if isinstance(loss, Tensor):  # of each prediction, or a scalar: it does not say which are correct
             total = loss.sum()
             losses = Losses(total, total.detach(), total.new_zeros(()), count=loss.numel(), tokens=0)
-        must_be("loss", losses, Losses, "a function that returns a tensor, or Losses")
+        if not isinstance(losses, Losses):
+            raise TypeError(f"loss: found {losses!r:.80}, expected a function that returns a tensor, or Losses")
         count = int(distributed.total_numbers(losses.count)[0])
         if not count:
             raise TrainingError("a batch has no prediction; expected one at least, on one of the ranks")
@@ -165,12 +167,6 @@ class Learner:
         (loss * count if summed else loss).backward()
         auxiliary = losses.nll.new_zeros(()) if added is None else added
         return count, losses.tokens, torch.stack([losses.loss, losses.nll, losses.correct, auxiliary]).detach()
-
-
-def _step_sums(batches: int, count: int, *sums: float) -> StepSums:
-    """For the batches of a step, from this rank's tokens, loss, nll, correct and auxiliary loss."""
-    tokens, loss, nll, correct, auxiliary = distributed.total_numbers(*sums)
-    return StepSums(batches, count, int(tokens), loss, nll, int(correct), auxiliary / distributed.world())
 
 
 def rate_factor(config: TrainerConfig, step: int, steps: int) -> float:

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from headdiv.analysis.similarity import Observed
-from headdiv.core.arguments import must_be
 from headdiv.core.errors import TrainingError
 from headdiv.methods.base import EpochEnd, Method
 from headdiv.methods.combined import refuse_no_attention
@@ -124,8 +123,8 @@ def _refuse_another_method(model: nn.Module, method: Method | None) -> None:
 
     Among methods that leave attention as it is and only add to the loss, another may be given, but not none.
     """
-    if method is not None:
-        must_be("method", method, Method, "a method that headdiv.make_method returns")
+    if not isinstance(method, Method | None):
+        raise TypeError(f"method: found {method!r:.80}, expected a method that headdiv.make_method returns")
     builders = [module.method for module in attention_modules(model) if isinstance(module.method, Method)]
     others = [builder for builder in builders if not _equal(builder, method)]
     if method is None or not _changes_attention(method) or len(others) < len(builders):
