@@ -8,6 +8,7 @@ import torch
 from examples import heads_by_sentence, made_up_heads, record_of, some_pairs, tiny
 from hypothesis import given
 from hypothesis import strategies as st
+from packed import random
 from small_model import BEGIN, END, make_batch
 
 from headdiv.analysis import similarity
@@ -31,10 +32,6 @@ from headdiv.methods.drop_in import MultiheadAttention
 from headdiv.nn.records import record_heads
 
 seeds = st.integers(0, 2**31 - 1)
-
-
-def random(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def observe(model, pairs, batches, window=48):

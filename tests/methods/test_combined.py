@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from examples import combined, deacon, some_pairs, tiny, watched_pass
-from small_model import make_batch
+from examples import combined, deacon, tiny
 from torch import nn
 
 from headdiv.methods import make_method
@@ -101,16 +100,6 @@ def test_hooks_of_all_are_called_in_the_order_of_the_list():
     assert method.after_epoch(EpochEnd(nn.Identity(), None, 3, 5, 1, history, lambda: iter(()))) == {"a": {"swaps": 1}}
     assert log == [("a", 0.25), ("b", 0.25), ("a", [{}, {"swaps": 7}, {"swaps": 8}]), ("b", [{}, {}, {"x": 1}])]
     assert method.artifacts(None, "split") == {"a": "split", "b": "split"}
-
-
-def test_losses_add_up():
-    parts = (APART, VALUES, MIXING)
-    batch = make_batch(some_pairs(), range(6))
-    model, method = tiny(combined(*parts))
-    assert method.required_records() == "weights"
-    _, added = watched_pass(model, method, batch)
-    alone = [watched_pass(model, make_method(options), batch)[1] for options in parts]
-    torch.testing.assert_close(added, sum(alone))
 
 
 def test_parameters_of_their_own_and_frozen_ones_are_those_of_all():

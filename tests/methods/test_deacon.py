@@ -8,6 +8,7 @@ import torch
 from examples import ARCHITECTURES, deacon, trained_one_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packed import random
 from torch import nn
 
 from headdiv.core.errors import TrainingError
@@ -20,10 +21,6 @@ from headdiv.nn.sizes import AttentionSpec
 SPEC = AttentionSpec("encoder", 0, d_model=12, heads=3)
 H, K = SPEC.heads, SPEC.d_head
 seeds = st.integers(0, 2**31 - 1)
-
-
-def random(seed, *shape):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def output_stage(architecture, seed, m=2):

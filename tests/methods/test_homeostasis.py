@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headdiv.methods import make_method
 from headdiv.methods.homeostasis import Homeostasis, Inhibition
-from headdiv.methods.kwta import boost, keep_probabilities, sampled, survivors, winners
+from headdiv.methods.kwta import boost, keep_probabilities, survivors, winners
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear
 from headdiv.nn.multi_head_attention import MultiHeadAttention
@@ -131,16 +131,6 @@ def test_probabilities_are_equations_7_and_8(seed, groups, n, s, reading, delta)
     assert ((keep >= 0.01) & (keep <= 0.99)).all()
     if delta == 0:
         torch.testing.assert_close(keep.median(-1).values, torch.full((groups,), s, dtype=torch.float64))
-
-
-def test_masks_are_drawn_from_the_global_generator_with_these_probabilities():
-    keep = torch.tensor([[0.01, 0.5], [0.9, 0.99]], dtype=torch.float64)
-    torch.manual_seed(5)
-    mask = sampled(keep, 20_000)
-    assert (mask.dtype, mask.shape) == (torch.bool, (20_000, 2, 2))
-    torch.testing.assert_close(mask.double().mean(0), keep, atol=0.01, rtol=0)
-    torch.manual_seed(5)
-    assert torch.equal(sampled(keep, 20_000), mask)
 
 
 COUNTING = ["kwta", "rfb-kwta", "smart"]

@@ -106,10 +106,12 @@ def test_what_another_model_or_nobody_uses_is_no_mistake():
     ],
 )
 def test_what_does_not_go_together_is_named(methods, key, words):
-    with pytest.raises(ConfigError) as error:
-        check_method({"name": "combined", "methods": methods}, CONFIG, ("method",))
-    assert str(error.value).startswith(f"method.methods{key}: ")
-    assert words in str(error.value)
+    whole = {"name": "combined", "methods": methods}
+    for make in (make_method, lambda options: check_method(options, CONFIG, ("method",))):
+        with pytest.raises(ConfigError) as error:
+            make(whole)
+        assert str(error.value).startswith(f"method.methods{key}: ")
+        assert words in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -125,20 +127,6 @@ def test_all_options_are_filled_in_and_checking_again_changes_nothing(methods):
     whole = combined(*methods)
     assert whole["methods"] == [check_method(method, CONFIG) for method in methods]
     assert check_method(whole, CONFIG) == whole
-
-
-@pytest.mark.parametrize(
-    ("methods", "message"),
-    [
-        ([deacon(), MIXING], r"^method\.methods\.1: 'mixing' and 'deacon' both build the output stage"),
-        ([{"name": "baseline"}, APART], r"^method\.methods\.0\.name: 'baseline' changes nothing"),
-        ([{"name": "combined", "methods": [SWAPS, APART]}, KWTA], r"^method\.methods\.0\.name: .* list its methods"),
-    ],
-)
-def test_conflicts_are_found_without_a_check_too(methods, message):
-    """A library's user makes methods without a model's sizes."""
-    with pytest.raises(ConfigError, match=message):
-        make_method({"name": "combined", "methods": methods})
 
 
 def test_parts_are_called_by_their_methods():

@@ -73,21 +73,6 @@ def test_a_pass_that_is_repeated_counts_once(momentum):
     torch.testing.assert_close(ours.state_dict(), theirs.state_dict())
 
 
-@pytest.mark.parametrize("architecture", ["direct", "nonlinear"])
-def test_torchs_averages_of_weights_take_new_statistics(architecture):
-    torch.manual_seed(0)
-    module = MultiheadAttention(12, 3, deacon(architecture), batch_first=True)
-    model, batches = OfOne(module), [torch.randn(4, 5, 12) for _ in range(3)]
-    means = []
-    for x in batches:
-        module.attention.output.norm.reset_running_stats()
-        module.attention.output.norm.momentum = 1.0
-        model.train()(x)
-        means.append(module.attention.output.norm.running_mean.clone())
-    torch.optim.swa_utils.update_bn(batches, model)
-    torch.testing.assert_close(module.attention.output.norm.running_mean, torch.stack(means).mean(0))
-
-
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_module_whose_normalisation_torch_has_converted_is_as_before(architecture):
     """Lightning's sync_batchnorm does it for several GPUs; torch's has no training on the CPU."""

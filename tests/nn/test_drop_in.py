@@ -212,23 +212,10 @@ def test_in_the_default_encoder_evaluation_with_padding_is_torchs(replaced, grad
 
 
 @pytest.mark.parametrize("options", [BASELINE, deacon("direct", m=2, gha_steps=5)], ids=str)
-def test_it_trains_inside_torchs_encoder(options):
-    model, method = encoder(options, [0, 1])
-    own = {id(parameter) for parameter in method.own_parameters(model)}
-    assert len(own) == (0 if options is BASELINE else 2)
-    optimiser = torch.optim.AdamW((p for p in model.parameters() if id(p) not in own), lr=0.01)
-    x, padding = random(5, 6, D).float(), padding_of(6, 5, 4, 3, 2)
-    target, losses = x.flip(2), []
-    for step in range(15):
-        loss = (model(x, src_key_padding_mask=padding) - target)[~padding].square().mean()
-        losses.append(loss.item())
-        optimiser.zero_grad()
-        loss.backward()
-        method.after_backward(model, step / 15)
-        optimiser.step()
-    assert sum(losses[-5:]) < sum(losses[:5])
-    model.eval()
-    with torch.no_grad():  # torch's fast path must not go round the module
+def test_torchs_fast_path_does_not_go_round_the_module(options):
+    model, x = encoder(options, [0, 1])[0].eval(), random(5, 6, D).float()
+    padding = padding_of(6, 5, 4, 3, 2)
+    with torch.no_grad():
         once = model(x, src_key_padding_mask=padding)
         x[padding] = 100.0
         torch.testing.assert_close(model(x, src_key_padding_mask=padding)[~padding], once[~padding])

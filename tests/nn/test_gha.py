@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from packed import random
 
 from headdiv import gha
 from headdiv.gha import (
@@ -26,10 +27,6 @@ seeds = st.integers(0, 2**31 - 1)
 
 def generator(seed):
     return torch.Generator().manual_seed(seed)
-
-
-def random(seed, *shape, dtype=torch.float64):
-    return torch.randn(*shape, generator=generator(seed), dtype=dtype)
 
 
 def random_covariance(seed, *batch, k):
