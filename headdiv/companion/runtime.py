@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import gc
 import os
 import sys
@@ -43,16 +42,10 @@ def configure(threads: int) -> None:
     torch.set_num_threads(threads)
     for name, number in KERNELS.items():
         os.environ.setdefault(name, number)
-    keep_freed_memory()
-
-
-@functools.cache
-def keep_freed_memory() -> bool:
-    """The part of `configure` about memory; returns whether the C library accepted it, which only glibc does."""
-    if sys.platform != "linux":
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    return mallopt is not None and all(mallopt(option, value) for option, value in OPTIONS.values())
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        for option, value in OPTIONS.values():
+            mallopt(option, value)
 
 
 @contextlib.contextmanager

@@ -97,8 +97,7 @@ def best_profiles(experiment: str) -> list[str]:
     """The profiles with stored runs of an experiment, the best evidence first.
 
     Real text comes before generated text, a comparison before a single variant, longer training before shorter
-    (parameters × tokens, as `work_of` counts), and more seeds before fewer. A profile whose results cannot be read is
-    left out.
+    (parameters × tokens), and more seeds before fewer. A profile whose results cannot be read is left out.
     """
     ranks: dict[str, tuple[bool, bool, float, int]] = {}
     for profile in sorted(folder.name for folder in (paths.home() / "results").glob("*/")):
@@ -107,13 +106,9 @@ def best_profiles(experiment: str) -> list[str]:
                 run = RunResult.read(next(iter(files)), profile)  # the others are trained alike
                 variants = {config.variant for config in files.values()}
                 seeds = {config.seed for config in files.values()}
-                ranks[profile] = (run.data_name != "toy", len(variants) > 1, work_of(run), len(seeds))
+                work = run.parameters * run.curve[-1].steps * run.config.train["tokens_per_batch"]
+                ranks[profile] = (run.data_name != "toy", len(variants) > 1, work, len(seeds))
     return sorted(ranks, key=ranks.__getitem__, reverse=True)
-
-
-def work_of(run: RunResult) -> float:
-    """How much training there was: parameters × tokens."""
-    return run.parameters * run.curve[-1].steps * run.config.train["tokens_per_batch"]
 
 
 def run_difference(run: RunResult, other: RunResult, sections: Sequence[str], free: Container[str] = ()) -> str | None:
@@ -168,7 +163,7 @@ def runs(profile: str, by_epoch: bool = False) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def score_table(metrics: Mapping[str, Any] | RunResult) -> pd.DataFrame:
+def score_table(metrics: Mapping[str, Any]) -> pd.DataFrame:
     """Value, unit and signature of each score of one run."""
     scores = RunResult.parse(metrics).scores
     return pd.DataFrame({name: score.model_dump() for name, score in scores.items()}).T[["value", "unit", "signature"]]

@@ -255,9 +255,9 @@ class RunResult(RunIdentity):
     provenance: Provenance
 
     @classmethod
-    def parse(cls, metrics: Mapping[str, Any] | RunResult) -> RunResult:
+    def parse(cls, metrics: Mapping[str, Any]) -> RunResult:
         """The result of this content of metrics.json. Raises ConfigError: a key is missing or has another type."""
-        return metrics if isinstance(metrics, RunResult) else check(cls, metrics)
+        return check(cls, metrics)
 
     @property
     def data_name(self) -> str:

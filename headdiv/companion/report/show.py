@@ -14,7 +14,6 @@ from pandas.io.formats.style import Styler
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import best_profiles, score_table
-from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.figures import draw, figure_entry
 from headdiv.companion.report.formats import shortened, significant
 from headdiv.companion.report.tables import experiment_of_table, parameter_table, table_data
@@ -113,7 +112,7 @@ def _first_stored(
     return Markdown(f"*{reason}*")
 
 
-def show_scores(metrics: Mapping[str, Any] | RunResult) -> Styler:
+def show_scores(metrics: Mapping[str, Any]) -> Styler:
     """Scores of one run with unit and signature."""
     return as_text(score_table(metrics), "scores")
 

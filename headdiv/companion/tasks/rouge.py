@@ -54,15 +54,11 @@ def rouge(predictions: Sequence[str], references: Sequence[str]) -> dict[str, Sc
 
     scorer = RougeScorer(list(VARIANTS), use_stemmer=True)
     scored = [scorer.score(reference, text) for text, reference in zip(predictions, references, strict=True)]
-    return {
-        name: score(100 * fsum(scores[name].fmeasure for scores in scored) / len(scored), UNIT, _signature(name))
-        for name in VARIANTS
-    }
-
-
-def _signature(name: str) -> str:
-    return (
-        f"rouge-score {version('rouge-score')}, {name}: {VARIANTS[name]}, mean F1, "
-        f"stemming: yes (Porter, nltk {version('nltk')}), "
-        "default tokeniser (lower-cased alphanumerics a-z, 0-9), one reference"
-    )
+    stemming = f"stemming: yes (Porter, nltk {version('nltk')})"
+    tokeniser = "default tokeniser (lower-cased alphanumerics a-z, 0-9)"
+    result = {}
+    for name, counted in VARIANTS.items():
+        measured = f"rouge-score {version('rouge-score')}, {name}: {counted}, mean F1"
+        mean = 100 * fsum(scores[name].fmeasure for scores in scored) / len(scored)
+        result[name] = score(mean, UNIT, f"{measured}, {stemming}, {tokeniser}, one reference")
+    return result

@@ -80,14 +80,10 @@ class PairTask(Task):
 
     def held_out(self, corpus: Any, split: str, config: RunConfig) -> Iterator[Batch]:
         data = getattr(corpus, split)
-        batches = self._evaluation_batches(data, self.scored(data))
-        for numbers in batches[distributed.rank() :: distributed.world()]:
-            yield self.pack(data, numbers)
-
-    def _evaluation_batches(self, split: Any, numbers: np.ndarray) -> list[list[int]]:
-        """Batches without training, as numbers of examples."""
-        sizes = split.pairs.sizes(*self.budget)[numbers]
-        return [numbers[batch].tolist() for batch in batch_numbers(sizes, self.evaluation_tokens, seed=None)]
+        numbers = self.scored(data)
+        batches = batch_numbers(data.pairs.sizes(*self.budget)[numbers], self.evaluation_tokens, seed=None)
+        for batch in batches[distributed.rank() :: distributed.world()]:
+            yield self.pack(data, numbers[batch].tolist())
 
     def words(self, batch: Batch) -> dict[str, Tensor]:
         """The tokens that each side reads."""

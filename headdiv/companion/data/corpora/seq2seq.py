@@ -126,7 +126,10 @@ def _prepare_translation(config: TranslationData, folder: Path) -> dict[str, Any
         if merges < config.merges:
             raise DataError(f"data.merges: {config.merges:,} asked for, but the training text has pairs for {merges:,}")
         corpus_statistics["merges"] = merges
-        words = {split: _to_pieces(encoding, sides) for split, sides in whole_words.items()}
+        words = {
+            split: {side: encoding.encode_all(lines) for side, lines in sides.items()}
+            for split, sides in whole_words.items()
+        }
     sides = words["train"]
     if config.joint_vocabulary:
         vocabularies = dict.fromkeys(SIDES, Vocabulary.build(chain(*sides.values()), config.min_frequency))
@@ -149,10 +152,6 @@ def _tokenize(config: TranslationData, pairs: Text) -> Sides:
     return {
         side: tokenize_all([pair[i] for pair in pairs], getattr(config, side), **rules) for i, side in enumerate(SIDES)
     }
-
-
-def _to_pieces(encoding: subwords.Subwords, sides: Sides) -> Sides:
-    return {side: encoding.encode_all(lines) for side, lines in sides.items()}
 
 
 def check_examples(config: DataConfig, splits: Mapping[str, Sized], noun: str) -> None:
