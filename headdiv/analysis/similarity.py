@@ -9,7 +9,7 @@ Letters: T words, H heads, K head width, L keys, P pairs of different heads, M c
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,52 +157,23 @@ HeadSums = dict[str, Tensor]  # over words, float64; "queries" is how many words
 
 
 @dataclass
-class Measured:
-    """Measures of one module's heads, means over its queries (words; special tokens are left out).
+class HeadComparison:
+    """Measures of one module's heads, over its queries (words; special tokens are left out).
 
-    Confidence and entropy (and the Jensen–Shannon distance) assume weights that are shares.
-    The heads of a mixture are its slots: head i of a query is the i-th of the heads that were chosen for it.
-
-    Attributes:
-        queries: how many words they are taken over.
-        confidence: (H,) mean of the largest weight that a head gives a word, in (0, 1] (Voita et al. 2019; Eq. 5 of
-            Azov & Landau). The weight of </s> does not count.
-        entropy: (H,) of the weights, in nats, from 0 (all on one key) to the logarithm of the number of keys.
-        cosine: (H, H) of the outputs of two heads, in [−1, 1].
-        l2: (H, H) Euclidean distance of the outputs of two heads, from 0 without bound.
-    """
-
-    queries: int
-    confidence: Tensor
-    entropy: Tensor
-    cosine: Tensor
-    l2: Tensor
-
-    def average_l2(self) -> Tensor:
-        """(H,) average distance of a head from the others (Eq. 6 of Azov & Landau); 0 for a single head."""
-        return self.l2.sum(1) / max(len(self.l2) - 1, 1)
-
-
-def measure_heads(observed: Iterable[Observed], model: nn.Module | None = None) -> list[tuple[AttentionSpec, Measured]]:
-    """Measures of every module, in the order of a forward pass, over the first `ENOUGH` queries of each rank.
-
-    Only those that control methods; `compare_heads` takes more.
-
-    Args:
-        observed: what the heads did, batch by batch; it is read no further than is needed.
-        model: whose heads these are. Needed only with several ranks, one of which may see no batch.
-    """
-    return [(spec, Measured(**means(sums))) for spec, sums in pooled_sums(observed, basic_sums, model)]
-
-
-@dataclass
-class HeadComparison(Measured):
-    """`Measured`, and how similar two heads are in their outputs over the whole split and in their weights.
+    Confidence, entropy and the Jensen–Shannon distance assume weights that are shares. The heads of a mixture are its
+    slots: head i of a query is the i-th of the heads that were chosen for it.
 
     ``Z_i`` below is the matrix of a head's outputs, (T, K), minus the mean of each column. A head whose outputs never
     change has no variance: its correlations and similarities are 0, even with itself.
 
     Attributes:
+        queries: how many words they are taken over.
+        confidence: (H,) mean of the largest weight that a head gives a word, in (0, 1] (Voita et al. 2019; Eq. 5 of
+            Azov & Landau). The weight of </s> does not count.
+        entropy: (H,) mean over words of the weights' entropy, in nats, from 0 (all on one key) to the logarithm of the
+            number of keys.
+        cosine: (H, H) mean over words of the cosine of two heads' outputs, in [−1, 1].
+        l2: (H, H) mean over words of the Euclidean distance of two heads' outputs, from 0 without bound.
         correlation: (H, H) Pearson's correlation of the numbers of Z_i with those in the same positions of Z_j, in
             [−1, 1]: Σ Z_i ∘ Z_j / (‖Z_i‖ ‖Z_j‖). What DEACON's direct architecture decorrelates; it depends on how
             each head numbers its dimensions.
@@ -218,71 +189,71 @@ class HeadComparison(Measured):
             T − 1 where that is less; 0 where nothing varies.
     """
 
+    queries: int
+    confidence: Tensor
+    entropy: Tensor
+    cosine: Tensor
+    l2: Tensor
     correlation: Tensor
     cka: Tensor
     js: Tensor
     effective_rank: float
 
-
-def compare_heads(
-    observed: Iterable[Observed], model: nn.Module | None = None, enough: float | None = None
-) -> list[tuple[AttentionSpec, HeadComparison]]:
-    """All measures of every module: arguments and order as in `measure_heads`, ``enough`` as in `pooled_sums`."""
-    return [(spec, _comparison(sums)) for spec, sums in pooled_sums(observed, all_sums, model, enough)]
+    def average_l2(self) -> Tensor:
+        """(H,) average distance of a head from the others (Eq. 6 of Azov & Landau); 0 for a single head."""
+        return self.l2.sum(1) / max(len(self.l2) - 1, 1)
 
 
 @torch.no_grad()
-def pooled_sums(
-    observed: Iterable[Observed],
-    sums_of: Callable[[Words], HeadSums],
-    model: nn.Module | None = None,
-    enough: float | None = None,
-) -> list[tuple[AttentionSpec, HeadSums]]:
-    """Sums over the words that all ranks see, by module.
+def compare_heads(
+    observed: Iterable[Observed], model: nn.Module | None = None, enough: float | None = None
+) -> list[tuple[AttentionSpec, HeadComparison]]:
+    """Measures of every module, in the order of a forward pass, over the words that all ranks see.
 
-    ``sums_of`` takes those of a batch; for no words they are zeros of the same shapes. No batch is read after
-    ``enough`` queries of a module, by default `ENOUGH`. Other arguments as in `measure_heads`.
+    Args:
+        observed: what the heads did, batch by batch; it is read no further than is needed.
+        model: whose heads these are. Needed only with several ranks, one of which may see no batch.
+        enough: queries of each module on each rank after which no batch is read, by default `ENOUGH`.
     """
     enough = ENOUGH if enough is None else enough
     pooled: dict[AttentionSpec, HeadSums] = {}
     for module in [] if model is None else attention_modules(model):
         H, K, like = module.head_slots, module.head_width, next(module.parameters())
         no_weights = like.new_zeros(0, H, 1)
-        pooled[module.slot_spec] = sums_of(Words(no_weights, no_weights, like.new_zeros(0, H, K)))
+        pooled[module.slot_spec] = all_sums(Words(no_weights, no_weights, like.new_zeros(0, H, K)))
     for batch in observed:
         for record in batch.records:
             special, spec = batch.special_tokens, record.spec
             with full_precision(record.outputs):
-                sums = sums_of(words_of(record, *special.get(spec.name, special.get(spec.kind, (None, None)))))
+                sums = all_sums(words_of(record, *special.get(spec.name, special.get(spec.kind, (None, None)))))
             if spec in pooled:
                 sums = {name: value + sums[name] for name, value in pooled[spec].items()}
             pooled[spec] = sums
         if pooled and min(float(sums["queries"]) for sums in pooled.values()) >= enough:
             break
-    return [(spec, {name: distributed.total(x).cpu() for name, x in sums.items()}) for spec, sums in pooled.items()]
+    totals = {spec: {name: distributed.total(x).cpu() for name, x in sums.items()} for spec, sums in pooled.items()}
+    return [(spec, _comparison(sums)) for spec, sums in totals.items()]
 
 
-def basic_sums(words: Words) -> HeadSums:
-    """What `Measured` holds, summed over words."""
-    outputs = words.outputs
+def all_sums(words: Words) -> HeadSums:
+    """What `HeadComparison` is computed from, summed over words; for no words, zeros of the same shapes."""
+    outputs, flat = words.outputs, words.outputs.flatten(1).double()  # (T, H·K); float64: differences of large sums
+    T, H, L = words.weights.shape
     unit = torch.nn.functional.normalize(outputs, dim=-1)
-    sums = {
+    of_words = {
         "confidence": words.counted.amax(-1),  # (T, H)
         "entropy": entropies(words.weights),  # (T, H)
         "cosine": unit @ unit.transpose(1, 2),  # (T, H, H)
         "l2": torch.cdist(outputs, outputs, compute_mode="donot_use_mm_for_euclid_dist"),  # (T, H, H)
     }
-    queries = outputs.new_tensor(len(outputs), dtype=torch.float64)
-    return {"queries": queries, **{name: x.sum(0, dtype=torch.float64) for name, x in sums.items()}}
-
-
-def all_sums(words: Words) -> HeadSums:
-    """What `HeadComparison` is computed from, summed over words."""
-    outputs = words.outputs.flatten(1).double()  # (T, H·K); float64, for differences of large sums
-    T, H, L = words.weights.shape
     sample = words.weights[:: max(1, math.ceil(T * H * (H - 1) // 2 * L / MOST))]
-    js = js_sum(sample) * (T / max(1, len(sample)))  # each stands for its neighbours
-    return basic_sums(words) | {"js": js, "outputs": outputs.sum(0), "products": outputs.T @ outputs}
+    return {
+        "queries": outputs.new_tensor(T, dtype=torch.float64),
+        **{name: x.sum(0, dtype=torch.float64) for name, x in of_words.items()},
+        "js": js_sum(sample) * (T / max(1, len(sample))),  # each stands for its neighbours
+        "outputs": flat.sum(0),
+        "products": flat.T @ flat,
+    }
 
 
 def js_sum(weights: Tensor) -> Tensor:
@@ -306,15 +277,10 @@ def js_sum(weights: Tensor) -> Tensor:
     return matrix + matrix.T
 
 
-def means(sums: HeadSums) -> dict[str, Any]:
-    """Sums over words divided by their number, which is kept as an integer; zeros where there were no words."""
-    queries = int(sums["queries"])
-    return {"queries": queries} | {name: x / max(queries, 1) for name, x in sums.items() if name != "queries"}
-
-
 def _comparison(sums: HeadSums) -> HeadComparison:
-    basic = means(sums)
-    mean, products, H = basic.pop("outputs"), basic.pop("products"), len(basic["confidence"])
+    queries = int(sums["queries"])
+    means = {name: x / max(queries, 1) for name, x in sums.items() if name != "queries"}
+    mean, products, H = means.pop("outputs"), means.pop("products"), len(means["confidence"])
     covariance = products - torch.outer(mean, mean)  # (H·K, H·K)
     varies = covariance.diagonal() > ROUNDING * products.diagonal()
     covariance = covariance * torch.outer(varies, varies)
@@ -322,7 +288,8 @@ def _comparison(sums: HeadSums) -> HeadComparison:
     shared = blocks.diagonal(dim1=2, dim2=3).sum(-1)  # (H, H)
     aligned = blocks.square().sum((2, 3))  # (H, H)
     return HeadComparison(
-        **basic,
+        queries=queries,
+        **means,
         correlation=_normalised(shared).clamp_(-1, 1),
         cka=_normalised(aligned).clamp_(0, 1),
         effective_rank=effective_rank(covariance),

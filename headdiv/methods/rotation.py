@@ -19,7 +19,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from headdiv.analysis.similarity import measure_heads
+from headdiv.analysis.similarity import compare_heads
 from headdiv.core.errors import TrainingError
 from headdiv.core.settings import Settings
 from headdiv.methods.base import EpochEnd, Method, MethodOptions, of_kinds
@@ -372,7 +372,7 @@ class DynamicRotation(SwappingMethod):
         """Of each module's heads, on the validation split."""
         if not self.options.observes_heads:
             return {spec: [0.0] * spec.heads for spec in specs}
-        measured = dict(measure_heads(end.observe(), end.model))
+        measured = dict(compare_heads(end.observe(), end.model))
         if unseen := [spec.name for spec in specs if not measured[spec].queries]:
             raise TrainingError(
                 f"observe: found no words for the heads of {', '.join(unseen)}; expected a function that yields "

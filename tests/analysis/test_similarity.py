@@ -25,7 +25,6 @@ from headdiv.analysis.similarity import (
     effective_rank,
     entropies,
     js_sum,
-    measure_heads,
 )
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
@@ -143,13 +142,10 @@ def test_measures_are_the_literal_ones(window, batches):
     compared_modules = compare_heads(observe(model, pairs, batches, window))
     literal = literal_measures(model, pairs)
     assert [spec for spec, _ in compared_modules] == list(literal)
-    basic = measure_heads(observe(model, pairs, batches, window))
-    for (spec, measured), (_, plain) in zip(compared_modules, basic, strict=True):
+    for spec, measured in compared_modules:
         assert vars(measured).keys() == literal[spec].keys()
         for name, expected in literal[spec].items():
             np.testing.assert_allclose(getattr(measured, name), expected, atol=1e-9, err_msg=f"{spec} {name}")
-        for name, value in vars(plain).items():
-            torch.testing.assert_close(getattr(measured, name), value)
         average = [sum(measured.l2[i, j].item() for j in range(3) if j != i) / 2 for i in range(3)]
         assert measured.average_l2().tolist() == pytest.approx(average)
 
@@ -258,20 +254,19 @@ def test_padding_may_stand_anywhere_and_an_example_be_all_padding():
         torch.testing.assert_close(getattr(measured, name), getattr(literal, name), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("measure", [measure_heads, compare_heads])
 @pytest.mark.parametrize("options", [{"name": "baseline"}, {"name": "moa", "experts": 4, "k": 2}])
-def test_a_rank_without_a_batch_adds_zeros(monkeypatch, measure, options):
+def test_a_rank_without_a_batch_adds_zeros(monkeypatch, options):
     """Its sums have the shapes of the others', or they would wait for each other for ever."""
     model, _ = tiny(options)
     shapes = []
     monkeypatch.setattr("headdiv.core.distributed.total", lambda values: shapes.append(values.shape) or values)
-    measured, unmeasured = (measure(observe(model, some_pairs(), batches), model) for batches in ([range(6)], []))
+    measured, unmeasured = (compare_heads(observe(model, some_pairs(), batches), model) for batches in ([range(6)], []))
     assert [spec for spec, _ in measured] == [spec for spec, _ in unmeasured]
     assert shapes
     assert shapes[: len(shapes) // 2] == shapes[len(shapes) // 2 :]
     assert all(zeros.queries == 0 and not zeros.l2.any() for _, zeros in unmeasured)
-    assert measure([]) == []
-    assert measure([Observed([], {})]) == []
+    assert compare_heads([]) == []
+    assert compare_heads([Observed([], {})]) == []
 
 
 def test_only_as_much_is_read_as_is_needed(monkeypatch):
@@ -286,7 +281,7 @@ def test_only_as_much_is_read_as_is_needed(monkeypatch):
             read.append(i)
             yield [i]
 
-    results = measure_heads(observe(model, pairs, batches()))
+    results = compare_heads(observe(model, pairs, batches()))
     assert len(read) in (2, 3)
     assert min(measured.queries for _, measured in results) >= sum(words[:2]) + 1
 

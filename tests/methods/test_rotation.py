@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from small_model import loss_of, make_batch
 
 from headdiv.analysis.heads import ModelHeads
-from headdiv.analysis.similarity import Measured, Observed, measure_heads
+from headdiv.analysis.similarity import HeadComparison, Observed, compare_heads
 from headdiv.core.errors import TrainingError
 from headdiv.methods import make_method, rotation
 from headdiv.methods.base import EpochEnd
@@ -211,7 +211,8 @@ def measured(importance, measure):
     l2 = torch.zeros(H, H, dtype=torch.float64)
     l2[:, 0] = values * (H - 1)  # not a distance, but its mean over the others is as wanted
     confidence = values if measure == "confidence" else other
-    return Measured(1, confidence, other, other.diag(), l2 if measure == "l2" else other.diag())
+    unused = other.diag()
+    return HeadComparison(1, confidence, other, unused, l2 if measure == "l2" else unused, unused, unused, unused, 0.0)
 
 
 def choose(options, importance):
@@ -222,7 +223,7 @@ def choose(options, importance):
     ]
     end = end_of(MODEL, OPTIMISER, 1, observe=list)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rotation, "measure_heads", lambda *_: results)
+        patch.setattr(rotation, "compare_heads", lambda *_: results)
         return [(kind, tuple(one), tuple(other)) for kind, one, other in make_method(options).choose(end)]
 
 
@@ -304,7 +305,7 @@ def test_importance_is_that_of_the_validation_split(measure):
 
     results = {
         (spec.layer, head): value
-        for spec, m in measure_heads(observe()) if spec.kind == "cross"
+        for spec, m in compare_heads(observe()) if spec.kind == "cross"
         for head, value in enumerate(m.confidence if measure == "confidence" else m.l2.sum(1) / (H - 1))
     }  # fmt: skip
     ((_, one, other),) = method.choose(end_of(model, optimiser, 1, observe=observe))
