@@ -32,7 +32,6 @@ from headdiv.companion.report.verdicts import (
     UNDECIDED,
     WORSE,
 )
-from headdiv.companion.tasks.base import VALIDATION_LOSS
 
 Scores = dict[str, dict[int, float]]  # by variant, by seed
 Weights = dict[str, float]  # of variants' means; they add up to 0
@@ -267,7 +266,7 @@ def single_changes(task: PaperTask, groups: Groups) -> Family:
     contrasts = stored_contrasts(task, groups)
     rows = [Row((contrast.what,), _minus(contrast.variant, contrast.against)) for contrast in contrasts]
     if not task.primary:
-        return Family("single changes", ("Change",), rows, {"Verdict": VALIDATION_LOSS.key}, pairs=True)
+        return Family("single changes", ("Change",), rows, {"Verdict": LOWEST_LOSS}, pairs=True)
     return Family("what one part adds", ("Part",), rows, _deciding_scores(task), pairs=True)
 
 
