@@ -19,7 +19,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import read_outputs
 from headdiv.companion.tasks.run_config import RECIPE, run_name
 from headdiv.companion.tasks.train_config import TrainConfig
-from headdiv.core.errors import ConfigError
+from headdiv.core.errors import NotStoredError
 from headdiv.core.files import checksum, read_json, short_hash
 
 STORED = 270  # runs under results/; there may be more, but not fewer
@@ -121,7 +121,7 @@ def test_what_is_stored_of_a_run_beside_its_metrics_has_its_name():
 def test_the_configurations_of_every_profile_have_their_hashes(profile):
     """Those that nobody has run too, by experiment and variant, of the first seed."""
     runs, found = Runs(profile), {}
-    with contextlib.suppress(ConfigError):  # none of the profile's arms is tuned yet
+    with contextlib.suppress(NotStoredError):  # none of the profile's arms is tuned yet
         for config in runs.configs():
             found.setdefault(config.experiment, {}).setdefault(config.variant, config.hash)
     assert in_lines(found) == in_lines(pinned("profiles.json", profile, found))
