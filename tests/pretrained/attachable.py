@@ -191,7 +191,7 @@ INPUTS = {
 def other(kind, **settings):
     """A small random model of `EVERY` and its arguments."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
+        torch.manual_seed(2)  # not the parameters' numbers
         return random_model(kind, 4, **settings), INPUTS[EVERY[kind][2]]()
 
 
