@@ -25,7 +25,6 @@ from headdiv.analysis.masking import (
     Head,
     HeadChange,
     Masks,
-    heads_of,
     masked_heads,
     masking_changes,
     masks_without,
@@ -41,7 +40,7 @@ from headdiv.nn.linear import LINEAR
 from headdiv.nn.multi_head_attention import IDENTITIES, MultiHeadAttention
 from headdiv.nn.packing import PackedRows
 from headdiv.nn.projections import keep_units, must_be_merged, units_of
-from headdiv.nn.records import Edit, HeadModule, HeadRecord, attention_modules, record_heads
+from headdiv.nn.records import Edit, HeadModule, HeadRecord, attention_modules, by_name, record_heads
 from headdiv.nn.sizes import AttentionSpec
 
 if TYPE_CHECKING:
@@ -91,7 +90,7 @@ class ModelHeads:
     @property
     def counts(self) -> dict[str, int]:
         """Number of heads of every attention module ("encoder 1", "decoder 2", "cross 1")."""
-        return heads_of(self.model)
+        return by_name((module.spec.name, module.head_slots) for module in self.modules)
 
     # ---- looking
 

@@ -251,8 +251,9 @@ def test_heads_of_a_detached_model_are_those_that_were_attached_anew():
     model = model_of("bert")
     heads, batch, gone = headdiv.pretrained.attach(model), arguments(model), [("encoder 1", 2)]
     heads.detach()
-    with pytest.raises(DataError, match=r"BertForMaskedLM: is detached; expected headdiv.pretrained.attach"):
-        heads.importance([batch])
+    for use in (lambda: heads.importance([batch]), lambda: heads.counts):
+        with pytest.raises(DataError, match=r"BertForMaskedLM: is detached; expected headdiv.pretrained.attach"):
+            use()
     attached_again = headdiv.pretrained.attach(model)
     with heads.without(gone):
         masked = logits(model, batch)
