@@ -308,9 +308,7 @@ def list_names(profile: str) -> None:
     from headdiv.methods import METHODS
 
     runs = Runs(profile)
-    names: dict[str, Iterable[str]] = {
-        "profiles": sorted(path.stem for path in paths.profile_file("quick").parent.glob("*.yaml"))
-    }
+    names: dict[str, Iterable[str]] = {"profiles": sorted(path.stem for path in paths.profiles_folder().glob("*.yaml"))}
     for experiment in runs.experiments():
         names[experiment] = dict.fromkeys(run.variant for run in runs.planned(experiment))
     names |= {"tables": tables_of(runs), "figures": figures_of(runs), "methods": METHODS, "data sets": load_registry()}

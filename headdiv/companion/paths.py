@@ -64,15 +64,15 @@ def results(profile: str) -> Path:
     return folder
 
 
-def profile_file(profile: str) -> Path:
-    """The configuration of a profile, given by name (``quick``) or as a path (``my/own.yaml``).
-
-    A project without a folder ``config`` has the profiles of the package.
-    """
-    if profile.endswith((".yaml", ".yml")):
-        return Path(profile)
+def profiles_folder() -> Path:
+    """Where the profiles lie that have a name: a project without a folder ``config`` has those of the package."""
     folder = home() / "config"
-    return (folder if folder.is_dir() else shipped() / "config") / f"{profile}.yaml"
+    return folder if folder.is_dir() else shipped() / "config"
+
+
+def profile_file(profile: str) -> Path:
+    """The configuration of a profile, given by name (``quick``) or as a path (``my/own.yaml``)."""
+    return Path(profile) if profile.endswith((".yaml", ".yml")) else profiles_folder() / f"{profile}.yaml"
 
 
 def shipped() -> Path:

@@ -143,12 +143,18 @@ def test_without_a_trained_run_beside_it_there_is_a_line(finished):
 
 
 @pytest.fixture
-def controls(finished, monkeypatch):
-    """What the explorer shows of the tiny profile, and its controls by their description."""
+def shown(monkeypatch):
+    """What the explorer shows in a live notebook; pictures as figures."""
     shown = []
     monkeypatch.setattr(progress, "interactive", lambda: True)
     monkeypatch.setattr(explorer, "display", shown.append)
     monkeypatch.setattr(explorer, "_picture", lambda figure: figure)
+    return shown
+
+
+@pytest.fixture
+def controls(finished, shown):
+    """What the explorer shows of the tiny profile, and its controls by their description."""
     assert explore("tiny", text=SOURCE, place="decoder 1") is None
     (box,) = (item for item in shown if isinstance(item, ipywidgets.HBox))
     left, right = box.children
@@ -183,15 +189,11 @@ def test_panels_follow_the_controls(controls, monkeypatch):
     assert shown[-1].data == "too long"
 
 
-def test_a_training_that_two_experiments_share_opens_as_a_run_of_either(finished, monkeypatch):
+def test_a_training_that_two_experiments_share_opens_as_a_run_of_either(finished, shown):
     path = finished.home / "config" / "tiny.yaml"
     profile = yaml.safe_load(path.read_text())
     profile["experiments"]["deacon/dissection"] = profile["experiments"][EXPERIMENT] | {"variants": ["baseline"]}
     path.write_text(yaml.safe_dump(profile))
-    shown = []
-    monkeypatch.setattr(progress, "interactive", lambda: True)
-    monkeypatch.setattr(explorer, "display", shown.append)
-    monkeypatch.setattr(explorer, "_picture", lambda figure: figure)
     explore("tiny", "deacon/dissection", text=SOURCE, beside="baseline")
     assert shown[-1].get_suptitle().startswith("deacon/dissection baseline seed 1")
 

@@ -11,8 +11,8 @@ from matplotlib.ticker import MaxNLocator
 
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
-from headdiv.companion.report.formats import as_printed, plural, plurals, signed
-from headdiv.companion.report.groups import Groups, runs_of_figure
+from headdiv.companion.report.formats import as_printed, plural, signed
+from headdiv.companion.report.groups import Groups, runs_of_figure, title_without_seeds
 from headdiv.companion.report.looks import looks
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.plotting import (
@@ -23,7 +23,6 @@ from headdiv.companion.report.plotting import (
     new_figure,
     spread_around_zero,
 )
-from headdiv.companion.report.scale import data_title
 from headdiv.companion.tasks.bleu import SAMPLES, SEED
 from headdiv.methods import METHODS
 
@@ -204,7 +203,5 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
         for ax in axes.flat:
             spread_around_zero(ax, named=ax is axes[0, 0])
     add_handles(fig, axes[0, 0].get_legend_handles_labels()[0], 6, SMALL)
-    runs = [run for variant_runs in groups.values() for run in variant_runs]
-    epochs = plurals((run.epochs for run in runs), "epoch")
-    add_title(fig, f"Diversity and score: {data_title(runs[0].data_name)}, {epochs}, {_counts(table)}")
+    add_title(fig, f"{title_without_seeds('Diversity and score', groups)}, {_counts(table)}")
     return fig
