@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headdiv.companion.commands import reproduce_command
-from headdiv.companion.experiments.papers import Column, PaperTask, load_paper, task_of
+from headdiv.companion.experiments.papers import Column, PaperTask, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
 from headdiv.companion.experiments.run_result import RunIdentity, RunResult
@@ -145,13 +145,9 @@ def kinds_of(modules: Iterable[tuple[str, int]]) -> list[str]:
 
 
 def labels_of(experiment: str, variants: Iterable[str]) -> dict[str, str]:
-    """The paper's label of each variant, in this task or in another one; without a label, the variant's own name."""
-    tasks = [task_of(experiment), *load_paper(experiment.partition("/")[0]).tasks.values()]
-    labels = {}
-    for variant in variants:
-        candidates = (task.label(variant) for task in tasks)
-        labels[variant] = next((label for label in candidates if label != variant), variant)
-    return labels
+    """The paper's label of each variant (`PaperTask.label`)."""
+    task = task_of(experiment)
+    return {variant: task.label(variant) for variant in variants}
 
 
 def score_label(run: RunResult, name: str) -> str:

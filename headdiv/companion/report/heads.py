@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headdiv.companion.analysis.statistics import interval
-from headdiv.companion.experiments.papers import BASELINE
+from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed
@@ -141,7 +141,7 @@ def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
         if change is not None:
             ax.set(xticks=[1, len(change)], yticks=[1, len(change)], aspect="equal")
     add_colour_bar(fig, image, axes, "A − identity")
-    label = labels_of(figure.experiment, [variant])[variant]
+    label = task_of(figure.experiment).label(variant)
     add_title(fig, title(f"{figure.label} · {label}", groups, first=True))
     return fig
 

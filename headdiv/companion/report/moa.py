@@ -141,6 +141,6 @@ def draw_words(profile: str, figure: FigureEntry) -> Figure:
                 lines.append(f"expert {expert + 1} ({100 * router['load'][expert]:.1f} %)")
                 lines.append(f"   {' · '.join(words) or 'no word more than others do'}")
             ax.text(0, 1, "\n".join(lines), va="top", fontsize=SMALL, linespacing=1.3)
-    label = labels_of(figure.experiment, [variant])[variant]
+    label = task_of(figure.experiment).label(variant)
     add_title(fig, title(f"Words of the busiest experts · {label}", {variant: runs}, first=True))
     return fig
