@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
+from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.groups import (
     KIND_LABELS,
