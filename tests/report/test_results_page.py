@@ -56,7 +56,7 @@ EVIDENCE = [
     *(f"regulariser/{variant}{level}" for variant in ("direct-8", "batch-norm") for level in ("", "-d2", "-d3")),
     *over("long", "direct-8; average-8; nonlinear-8"),
     *(f"shares/{variant}{share}" for share in ("", "-10", "-30") for variant in ("direct-8", "batch-norm")),
-    *over("ten", "direct-8; rfb-80; layer-dropout; alphas; dis-o; soft; manual; dpp-o"),
+    *over("ten", "direct-8; rfb-80; layer-dropout; alphas; dis-o; soft; manual; dpp-o; direct-8-dis-o; alphas-kwta-80"),
     *over("mhr", MHR),
     *over("swaps", SWAPS),
     *over("lm", DEACON),
