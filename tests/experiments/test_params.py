@@ -8,6 +8,7 @@ from headdiv.companion.command_line import cli
 from headdiv.companion.experiments import parameters as params
 from headdiv.companion.experiments import running as training
 from headdiv.companion.experiments.papers import task_of
+from headdiv.companion.experiments.tuning import Arm
 from headdiv.companion.report.tables import parameter_table
 from headdiv.companion.tasks import TASKS
 
@@ -61,6 +62,18 @@ def test_a_variant_of_ones_own_has_no_count_in_the_paper(project):
         ["baseline", f"{audit['baseline']['parameters']:,}", "5,370,112", "5,370,112", "yes"],
         ["direct-5", count, "5,225,998", "–", "–"],
     ]
+
+
+def test_an_arm_counts_with_its_choice_and_before_there_is_one_with_the_profiles_settings(project, monkeypatch):
+    plain = params.audit("tiny", EXPERIMENT)
+    wider = {"seeds": [101], "rungs": [1], "keep": [1], "settings": [{"model.d_ff": 32}], "arms": {"direct-8": []}}
+    project.write_profile("tuned", tune=wider)
+    assert params.audit("tuned", EXPERIMENT) == plain
+    monkeypatch.setattr(Arm, "tuned", lambda arm, seed: arm.config(0, seed))
+    added = {
+        name: row["parameters"] - plain[name]["parameters"] for name, row in params.audit("tuned", EXPERIMENT).items()
+    }
+    assert added == {"baseline": 0, "direct-8": 2 * (16 * 16 + 16 + 16 * 16)}  # in encoder and decoder
 
 
 def vocabulary_is(monkeypatch, task, *sizes):

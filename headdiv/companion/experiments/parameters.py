@@ -56,7 +56,7 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
     Nothing is trained. The data is read where its vocabularies decide the size of the embeddings. Where the paper's
     file says which sizes its counts belong to, those sizes decide whether they follow; otherwise this profile's do. A
     count that differs because of the vocabulary alone still has the right difference from the baseline; ``follows``
-    tells the two apart.
+    tells the two apart. An arm that is not tuned yet has the profile's own settings.
 
     Returns:
         By variant: parameters (of this profile's sizes), at_paper_sizes (None where these are not known),
@@ -66,7 +66,7 @@ def audit(profile: str, experiment: str) -> dict[str, dict[str, Any]]:
         ConfigError: there is no such profile, paper or task.
         DataError: the data cannot be had.
     """
-    variants = {config.variant: config for config in Runs(profile).configs(experiment)}
+    variants = {config.variant: config for config in Runs(profile).with_choices(experiment)}
     first = next(iter(variants.values()))
     task = task_of(experiment).shown_on(first.data.model_dump())
     vocabulary = TASKS[first.kind].vocabulary(first.data)

@@ -288,6 +288,10 @@ class Runs:
             raise NotStoredError(self.arms[planned[0].experiment][planned[0].variant].untuned)
         return configs
 
+    def with_choices(self, experiment: str) -> list[RunConfig]:
+        """Those of an experiment that are `planned`, with their arm's choice where there is one. Errors are the same."""
+        return [self._with_choice(config) or config for config in self.planned(experiment)]
+
     def config(self, experiment: str, variant: str, seed: int) -> RunConfig:
         """One run, with any seed, even one that failed; the profile's tables and figures show its own seeds alone.
 
