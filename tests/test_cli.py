@@ -191,6 +191,9 @@ def test_tables_figures_and_report_are_written(finished, headdiv_says, tmp_path,
         told = (0, f"report: {place / 'index.html'}\n", "")
         assert headdiv_says("report", *given, "--profile", "tiny") == told
         assert (place / "index.md").is_file()
+    finished.write_profile(train={"epochs": 3})
+    status, _, err = headdiv_says("report", "--profile", "tiny")
+    assert (status, "train.epochs is 2, but 3" in err) == (2, True)
 
 
 def test_claims_are_printed_of_one_paper(headdiv_says):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headdiv.companion import paths
+from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.papers import load_paper
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import with_results
@@ -26,7 +27,8 @@ MARKER = "_static/report.css"  # is in every report
 def write_report(profile: str, folder: Path | None = None) -> Path:
     """Write the report of a profile: a page for each paper, its executed companions and the notebooks of its runs.
 
-    What is not stored is left out: a run's notebook is there only where the run was made.
+    It shows the tables and figures that `draw_paper` wrote before. What is not stored is left out: a run's notebook is
+    there only where the run was made.
 
     Args:
         profile: name, or path of a YAML file.
@@ -37,7 +39,7 @@ def write_report(profile: str, folder: Path | None = None) -> Path:
 
     Raises:
         ConfigError: no such profile.
-        DataError: nothing is stored, or ``folder`` holds something that is no report.
+        DataError: nothing is stored or drawn, or ``folder`` holds something that is no report.
     """
     folder = folder or paths.results(profile) / "report"
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / MARKER).is_file()):
@@ -63,13 +65,18 @@ def build_site(source: Path, folder: Path) -> None:
 def write_sources(profile: str, source: Path) -> None:
     """Write the pages of a report, as MyST and notebooks, with the tables and figures that they show."""
     runs, results = Runs(profile), paths.results(profile)
-    stored_count = sum(map(len, with_results(profile).values()))
+    by_experiment = with_results(profile)
+    stored_count = sum(map(len, by_experiment.values()))
     for kind in ("companions", "figures", "tables"):
         (source / kind).mkdir(parents=True)
         for file in (results / kind).glob("*"):
             shutil.copy(file, source / kind)
     companions = sorted(path.stem for path in (source / "companions").iterdir())
     papers = [paper for paper in runs.papers() if _write_paper(profile, paper, source)]
+    if not papers:
+        paper = next(iter(by_experiment)).partition("/")[0]
+        command = headdiv_command("draw", paper, "--profile", profile)
+        raise DataError(f"{results}: no tables, figures or notebooks of a paper; `{command}` draws tables and figures")
     others = [f"companions/{name}" for name in companions if name not in papers]
     title = _plain(runs.profile.title or runs.name)
     parts = [
