@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import shutil
 
 import numpy as np
@@ -170,10 +171,24 @@ def test_an_epoch_that_is_stored_stays_where_a_lost_training_is_repeated_to_othe
     assert again.chosen.curves[101][1:] == choice.chosen.curves[101][1:]
     assert {where.processor for where in again.origins} == {"another processor", origin["processor"]}
     assert "another processor" in table_data("tiny", f"{EXPERIMENT}_tuning").markdown()
-    (folder / "choice.json").unlink()
-    write_json(path, training | {"epochs": "three"})
-    with fails(f"{path.relative_to(tuned.home)}.epochs: ", ConfigError):
+
+
+@pytest.mark.parametrize("name", ["choice", "training"])
+@pytest.mark.parametrize(
+    ("damaged", "problem"), [("[]", ": input should be a valid dictionary"), ("{", ", line 1: not")]
+)
+def test_a_damaged_file_is_named_with_what_makes_it_anew(tuned, name, damaged, problem):
+    arm = Runs("tiny").arms[EXPERIMENT]["baseline"]
+    expected, path = arm.choice, arm.choice_file
+    if name == "training":
+        path.unlink()
+        path = path.with_name(f"{run_name(arm.config(0, 101))}.json")
+    path.write_text(damaged)
+    remedy = f"; remove it, and `headdiv tune {EXPERIMENT} --profile tiny --arm baseline` makes it anew"
+    with pytest.raises(DataError, match=f"{re.escape(path.name + problem)}.*{re.escape(remedy)}$"):
         tune("baseline")
+    path.unlink()
+    assert tune("baseline")[0].tried == expected.tried
 
 
 def test_a_setting_that_diverges_falls_out_and_the_test_set_is_not_read(untuned, monkeypatch):

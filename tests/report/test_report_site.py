@@ -128,7 +128,7 @@ def test_a_report_replaces_a_report_or_an_empty_folder_and_nothing_else(finished
     monkeypatch.setattr(build, "build_site", built)
     folder = finished.home / "report"
     folder.mkdir()
-    with pytest.raises(DataError, match="results/tiny: no tables.*; `headdiv draw deacon --profile tiny` draws"):
+    with pytest.raises(DataError, match=r"results/tiny: no tables.*; `headdiv draw deacon --profile tiny` draws"):
         build.write_report("tiny", folder)
     assert list(folder.iterdir()) == []
     write_text(finished.home / "results" / "tiny" / "tables" / "deacon_translation.md", "# A table\n")

@@ -289,7 +289,7 @@ class Runs:
         return configs
 
     def with_choices(self, experiment: str) -> list[RunConfig]:
-        """Those of an experiment that are `planned`, with their arm's choice where there is one. Errors are the same."""
+        """An experiment's runs that are `planned`, with their arm's choice where there is one. Errors are the same."""
         return [self._with_choice(config) or config for config in self.planned(experiment)]
 
     def config(self, experiment: str, variant: str, seed: int) -> RunConfig:

@@ -10,7 +10,9 @@ rounds differently. Validation loss alone decides; nothing is computed on the te
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +28,7 @@ from headdiv.companion.experiments.running import choose_device, discard_checkpo
 from headdiv.companion.provenance import commit, origin, provenance
 from headdiv.companion.tasks.run_config import RunConfig, content_of, run_name
 from headdiv.core import progress
-from headdiv.core.errors import DivergenceError, TrainingError
+from headdiv.core.errors import ConfigError, DataError, DivergenceError, TrainingError
 from headdiv.core.files import read_json, short_hash, write_json
 from headdiv.core.settings import Settings, check
 
@@ -159,11 +161,26 @@ class Arm:
 
     @property
     def choice(self) -> Choice | None:
-        """What was chosen; None where it has not been tuned, or with other settings, rungs or seeds."""
+        """What was chosen; None where it has not been tuned, or with other settings, rungs or seeds.
+
+        Raises:
+            DataError: its file is damaged.
+        """
         if not self.choice_file.is_file():
             return None
-        content = read_json(self.choice_file)
-        return check(Choice, content, (str(self.choice_file),)) if content.get("key") == self.key else None
+        with self.reading():
+            content = read_json(self.choice_file)
+            if isinstance(content, dict) and content.get("key") != self.key:
+                return None
+            return check(Choice, content, (str(self.choice_file),))
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Errors of reading a file that was stored of it, as DataErrors that say what makes the file anew."""
+        try:
+            yield
+        except (ConfigError, DataError) as error:
+            raise DataError(f"{error}; remove it, and `{self.command}` makes it anew") from None
 
     @property
     def command(self) -> str:
@@ -187,6 +204,7 @@ def tune(arm: Arm) -> Choice:
     """An arm's choice: the stored one, if it is for this data; else train what is not stored, choose, and store it.
 
     Raises:
+        DataError: a file that is stored of it is damaged.
         TrainingError: all settings diverge.
     """
     choice = arm.choice
@@ -250,7 +268,8 @@ def _training(arm: Arm, number: int, seed: int, epochs: int) -> Training:
     path = arm.choice_file.with_name(f"{run_name(config)}.json")
     stored = Training(run=run_name(config), setting=setting, seed=seed)
     if path.is_file():
-        stored = check(Training, read_json(path), (str(path),))
+        with arm.reading():
+            stored = check(Training, read_json(path), (str(path),))
     if stored.epochs >= epochs or len(stored.curve) < stored.epochs:
         return stored
     progress.message(f"{arm.name}, setting {number + 1}: {setting}")
