@@ -46,6 +46,8 @@ def test_no_split_for_validation_is_needed_or_read(mine):
     assert content_key(nowhere) == content_key(config)
     with pytest.raises(ConfigError, match=r"^data\.valid: 'valid' is not known; there are: test, train$"):
         TASK.check_data(config.model_copy(update={"valid_every": None}))
+    with pytest.raises(ConfigError, match=r"^data\.valid: found 'dev', .* valid_every takes validation from"):
+        TASK.check_data(mine(valid="dev"))
 
 
 def test_cleaning_is_of_training_pairs_alone(mine):

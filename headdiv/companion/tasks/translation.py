@@ -133,6 +133,8 @@ class Translation(Seq2Seq):
             reason = "generated text is English and German as it is written, and has no other splits"
             refuse_unread(config, ("source", "target", "tokenized", "more_tests"), reason, at, source)
             return
+        if config.valid_every is not None:
+            refuse_unread(config, ("valid",), "valid_every takes validation from the training pairs", at, source)
         languages, roles = (config.source, config.target), cache.roles_of_splits(config)
         for key, name in config.read_splits.items():
             if "archive" in roles[name]:
