@@ -35,7 +35,8 @@ def test_lines_of_files_plain_and_packed(tmp_path, packing, parts, content, expe
     [
         (b'{"text": "cut he', "not valid JSON"),
         (b'["a"]', "not a JSON object"),
-        (b'{"text": true}', 'no text under "text"'),
+        (b'{"text": 0}', '"text" is not a text'),
+        (b'{"text": null}', 'no text under "text"'),
         (b'{"text": " \\n\\u00a0"}', 'no text under "text"'),
     ],
 )

@@ -89,9 +89,11 @@ def json_object(record: bytes) -> dict[str, Any]:
 
 
 def text_of(record: dict[str, Any], key: str) -> str:
-    """The text under a key of a JSON object, or a `BadRecordError` where there is none or an empty one."""
+    """The text under a key of a JSON object, or a `BadRecordError` where there is none, an empty one or no text."""
     text = record.get(key)
-    if not isinstance(text, str) or is_empty(text):
+    if text is not None and not isinstance(text, str):
+        raise BadRecordError(f'"{key}" is not a text')
+    if text is None or is_empty(text):
         raise BadRecordError(f'no text under "{key}"')
     return text
 
