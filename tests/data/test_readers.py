@@ -148,6 +148,12 @@ def test_records_come_back_in_their_order_packed_or_not(tmp_path, name, packing)
     assert read(reader, write(tmp_path, reader, packing)) == (TEXTS, {})
 
 
+@pytest.mark.parametrize("name", ["documents", "articles"])
+def test_empty_lines_among_json_lines_are_skipped(tmp_path, name):
+    path = write(tmp_path, READERS[name], "", spoil=lambda record: b"\n" + record + b"\n \r")
+    assert read(READERS[name], path) == (TEXTS, {})
+
+
 @pytest.mark.parametrize("name", [name for name, reader in READERS.items() if reader.reason])
 def test_a_record_that_cannot_be_used_is_named_or_left_out_and_counted(tmp_path, name):
     reader = READERS[name]

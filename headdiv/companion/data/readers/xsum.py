@@ -35,15 +35,18 @@ class Article(NamedTuple):
 
 
 def read_articles(path: Path | str, bad_records: BadRecords) -> list[Article]:
-    """Read articles from JSON lines ``{"id": …, "document": …, "summary": …}``, in the file's order.
+    """Read articles from JSON lines ``{"id": "…", "document": "…", "summary": "…"}``, in the file's order.
 
-    A line is a bad record where it is not such an object, or where an earlier article has its id.
+    Empty lines are skipped. A line is a bad record where it is not such an object, or where an earlier article has its
+    id.
 
     Raises:
         DataError: the file cannot be read, or a line cannot be used and records are read strictly.
     """
     articles: dict[str, Article] = {}
     for number, line in enumerate(raw_lines(Path(path)), start=1):
+        if not line.strip():
+            continue
         with bad_records.at(f"{path}, line {number}"):
             record = json_object(line)
             article = Article(*(text_of(record, key) for key in Article._fields))
