@@ -87,6 +87,18 @@ def test_what_is_no_pattern_of_a_documents_first_line():
         check(LMData, {"name": "toy", "epoch_tokens": 1, "document_start": "("}, ("data",))
 
 
+def test_a_documents_first_line_is_of_plain_text_alone():
+    def check_files(train):
+        files = None if train == "toy" else {"train": [train], "valid": ["b.jsonl"], "test": ["b.jsonl"]}
+        name = "toy" if files is None else "mine"
+        TASK.check_data(LMData(name=name, files=files, epoch_tokens=1, document_start="^="))
+
+    check_files("a.txt")
+    for train in ("toy", "a*.jsonl.zst"):
+        with pytest.raises(ConfigError, match=r"^data\.document_start: found '\^=', .* JSON lines"):
+            check_files(train)
+
+
 # ---- measures
 
 

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from headdiv.companion.data.corpora.lm import LMCorpus, load_lm
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
 from headdiv.companion.data.data_config import DataConfig
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
+from headdiv.companion.data.readers.lines import unpacked
 from headdiv.companion.models.batching import IGNORED
 from headdiv.companion.models.language_model import LanguageModel, Windows, likeliest_tokens, make_windows
 from headdiv.companion.models.losses import linear_cross_entropy
@@ -31,7 +33,7 @@ from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.text_batch_stream import TextBatchStream
 from headdiv.core import distributed
 from headdiv.core.errors import DataError
-from headdiv.core.settings import Place, Settings, Source, config_error, nearest
+from headdiv.core.settings import Place, Settings, Source, config_error, nearest, refuse_unread
 from headdiv.methods.base import Method
 from headdiv.training.batch_streams import BatchStream
 from headdiv.training.learner import Losses
@@ -117,8 +119,11 @@ class StreamTask(Task):
     example_noun = "documents"
 
     def check_data(self, config: LMData, at: Place = ("data",), source: Source | None = None) -> None:
-        """The mixture's sources must be SlimPajama's."""
+        """The mixture's sources must be SlimPajama's; ``document_start`` is of plain text alone."""
         super().check_data(config, at, source)
+        names = [name for split in config.read_splits.values() for name in (config.files or {}).get(split, [])]
+        if config.is_toy or (names and all(unpacked(Path(name)).suffix == ".jsonl" for name in names)):
+            refuse_unread(config, ("document_start",), "JSON lines are a document each", at, source)
         for name in config.mixture or {}:
             if name not in SLIMPAJAMA:
                 raise config_error((*at, "mixture", name), f"unknown source{nearest(name, list(SLIMPAJAMA))}", source)
