@@ -132,7 +132,15 @@ def activity_of(runs: list[RunResult], blocks: bool) -> Activity | None:
     return Activity(modules[0]["mechanism"], modules[0]["s"], shares)
 
 
-@figure_kind("activations")
+@figure_kind(
+    "activations",
+    caption=(
+        "How often a model's units were active in the last training steps counted, for every variant with kWTA, "
+        "RFB-kWTA or smart inhibition, all modules together. Thin: all units; thicker: nine tenths of them; thickest: "
+        "half; circle: the median; black: s (for smart inhibition the median probability of being kept). Homeostasis "
+        "aims at a narrow bar: no unit is idle, none is always active. Right: the standard deviation over the units."
+    ),
+)
 def draw_activations(profile: str, figure: FigureEntry) -> Figure:
     """How often units were active in the last Q training steps: a line a variant, all modules and seeds together."""
     groups = _by_label(profile, dict.fromkeys(figure.experiments_in(Runs(profile)), ()))
