@@ -32,7 +32,7 @@ class Losses:
 
 
 # Called with the model (wrapped, with several ranks) and a batch. A tensor holds the loss of each prediction
-# (``reduction="none"``), or is a scalar: their mean.
+# (``reduction="none"``) and of nothing else, since all of its elements are counted, or is a scalar: their mean.
 Loss = Callable[[Any, Any], Tensor | Losses]
 
 

@@ -54,7 +54,8 @@ class Trainer:
         batches: a list, data loader or other iterable with a length, iterated again in every epoch, or a function of
             the epoch (from 0) that returns one, see `IterableBatchStream`; or a `BatchStream`.
         loss: called with the model and a batch (tensors moved to the model's device); returns the loss of each
-            prediction as a tensor (``reduction="none"``), a scalar for their mean, or `Losses`.
+            prediction as a tensor (``reduction="none"``), a scalar for their mean, or `Losses`. Every element of the
+            tensor counts as a prediction, so leave padded targets out: ``losses[targets != padding]``.
         method: from `headdiv.make_method`, the one that built the model's attention; None: the model has none.
         config: optimiser, schedule, clipping, precision; see `TrainerConfig`.
         folder: where checkpoints are written. Interrupted training resumes from there to the same result; finished
