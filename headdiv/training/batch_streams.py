@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from headdiv.core import distributed
+from headdiv.core.errors import TrainingError
 
 Batches = Iterable[Any] | Callable[[int], Iterable[Any]]  # or a function of the epoch, counted from 0
 
@@ -59,7 +60,14 @@ class IterableBatchStream(BatchStream):
     def batches(self, epoch: int) -> int:
         """See `BatchStream`."""
         with torch.random.fork_rng(devices=[]):  # counting draws nothing
-            return len(self.source(epoch))
+            batches = self.source(epoch)
+            try:
+                return len(batches)
+            except TypeError:
+                raise TrainingError(
+                    f"batches: found {type(batches).__name__} without a length; expected a list, a data loader with a "
+                    "length, or a function of the epoch that returns one"
+                ) from None
 
     def epoch(self, number: int) -> Iterator[Any]:
         """See `BatchStream`."""

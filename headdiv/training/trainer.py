@@ -74,8 +74,8 @@ class Trainer:
 
     Raises:
         ConfigError: an unknown option, or a wrong value.
-        TrainingError: another method built the model's attention, or the method finds none; ``observe`` is missing, and
-            the method needs it; or ``validate`` is, and ``patience`` needs it.
+        TrainingError: ``batches`` have no length; another method built the model's attention, or the method finds none;
+            ``observe`` is missing, and the method needs it; or ``validate`` is, and ``patience`` needs it.
         ValueError: ``log_every`` is below 1.
     """
 

@@ -145,7 +145,7 @@ def mean_loss(model, x):
 REFUSALS = [  # the error, its key words, and arguments
     (ConfigError, "^lerning_rate: unknown key; did you mean 'learning_rate'", {"lerning_rate": 1}),
     (ConfigError, "^optimiser.name: unknown optimiser 'Muon'; ", {"optimiser": "Muon"}),
-    (TypeError, "object of type 'generator' has no len", {"batches": (x for x in texts())}),
+    (TrainingError, "^batches: found generator without a length; expected", {"batches": (x for x in texts())}),
     (TrainingError, "batches: found none", {"batches": []}),
     (TrainingError, r"epoch 2/2: batches: found none; expected .* every epoch",
      {"batches": lambda epoch: [] if epoch else texts().split(6)}),
