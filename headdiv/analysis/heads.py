@@ -247,11 +247,7 @@ class ModelHeads:
         kept = {name: mask.nonzero().flatten() for name, mask in masks_without(self.model, removed).items()}
         modules = {module.spec.name: module for module in self.modules if module.spec.name in kept}
         for name, module in modules.items():
-            plain = type(module) is MultiHeadAttention and type(module.before_output) in (type(None), *IDENTITIES)
-            if not (plain and {type(module.in_projection), type(module.output)} <= {*LINEAR}):
-                raise DataError(f"{name}: heads cannot be removed from a {type(module).__name__} with its output stage")
-            for part in ("in_projection", "output"):
-                must_be_merged(f"{name}: its {part}", getattr(module, part))
+            _must_be_ordinary(name, module)
             if not len(kept[name]):
                 raise DataError(f"{name}: all of its heads are to be removed; expected one that stays")
         for name, module in modules.items():
@@ -263,6 +259,20 @@ class ModelHeads:
     def _value(self, metric: Metric, masks: Masks) -> float:
         with self.masked(masks), evaluating(self.model), torch.no_grad():
             return float(metric())
+
+
+def _must_be_ordinary(name: str, module: HeadModule) -> None:
+    """Raise a DataError where a module is more than heads between linear projections, or these are adapted."""
+    expected = "expected ordinary heads between linear projections"
+    if type(module) is not MultiHeadAttention:
+        raise DataError(f"{name}: heads cannot be removed from {type(module).__name__}; {expected}")
+    plain = {"in_projection": LINEAR, "before_output": (type(None), *IDENTITIES), "output": LINEAR}
+    for part, kinds in plain.items():
+        if (kind := type(getattr(module, part))) not in kinds:
+            found = f"{kind.__qualname__} of {kind.__module__}"
+            raise DataError(f"{name}: heads cannot be removed where its {part} is {found}; {expected}")
+    for part in ("in_projection", "output"):
+        must_be_merged(f"{name}: its {part}", getattr(module, part))
 
 
 def _mask_edit(masks: dict[str, Tensor], name: str) -> Edit:
