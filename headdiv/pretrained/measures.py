@@ -20,6 +20,7 @@ from headdiv.analysis.masking import Head, masks_without
 from headdiv.core.errors import DataError
 from headdiv.nn.records import HeadRecord, attention_modules
 from headdiv.pretrained.attached import AttachedHeads, Attachment, attach_heads, attachment_of, detach_heads
+from headdiv.pretrained.projections import transformers_model
 from headdiv.pretrained.removal import remove_heads_checked
 
 Arguments = Mapping[str, Tensor]  # of a forward pass: input_ids, attention_mask, labels, …
@@ -71,11 +72,13 @@ class PretrainedHeads(ModelHeads):
             if special and fits:
                 numbers = torch.as_tensor(special, device=query_ids.device)
                 masks[record.spec.name] = tuple(torch.isin(ids.flatten()[rows.slots], numbers) for ids, rows in sides)
+        if special and records and not masks:
+            return super()._special(records, batch, special)
         return masks
 
     def _decoder_ids(self, batch: Arguments) -> Tensor | None:
         """What the decoder reads: made from the labels by the model where it is not given."""
-        shifted = getattr(self.model, "prepare_decoder_input_ids_from_labels", None)
+        shifted = getattr(transformers_model(self.model), "prepare_decoder_input_ids_from_labels", None)
         if batch.get("decoder_input_ids") is None and batch.get("labels") is not None and shifted is not None:
             return shifted(labels=batch["labels"])
         return batch.get("decoder_input_ids")

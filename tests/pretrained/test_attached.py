@@ -183,10 +183,19 @@ def test_batches_may_be_arguments_in_order():
         pd.testing.assert_frame_equal(heads.to_frame([batch]), heads.to_frame([{"input_ids": ids}]))
 
 
-@pytest.mark.parametrize("kind", ["bart", "t5"])
-def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_given(kind):
+class Wrapper(torch.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, **batch):
+        return self.model(**batch)
+
+
+@pytest.mark.parametrize(("kind", "wrapped"), [("bart", False), ("t5", False), ("t5", True)])
+def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_given(kind, wrapped):
     model = model_of(kind)
-    heads = headdiv.pretrained.attach(model)
+    heads = headdiv.pretrained.attach(Wrapper(model) if wrapped else model)
     batch = arguments(model, labels=True)
     read = model.prepare_decoder_input_ids_from_labels(labels=batch["labels"])
     special = [int(read[0, 0]), int(read[0, 1]), int(batch["input_ids"][0, 0])]
@@ -195,6 +204,15 @@ def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_g
     encoder, *_, cross = heads.measures([batch], special)
     assert cross[1].queries == int((~torch.isin(read, torch.tensor(special))).sum())
     assert encoder[1].queries < int(batch["attention_mask"].sum())
+
+
+def test_special_tokens_that_cannot_be_found_are_no_words_to_measure():
+    model = model_of("bert")
+    heads, batch = headdiv.pretrained.attach(model), arguments(model)
+    batch["inputs_embeds"] = model.get_input_embeddings()(batch.pop("input_ids")).detach()
+    assert len(heads.to_frame([batch])) == 8
+    with pytest.raises(DataError, match=r"^special: the batches do not say which tokens they hold"):
+        heads.to_frame([batch], special=[0])
 
 
 def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
