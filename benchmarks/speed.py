@@ -2,12 +2,12 @@
 
     python benchmarks/speed.py [--json] [--profile multi30k] [--rounds 15]
 
-`headdiv` must be installed; CTranslate2 and JoeyNMT (`pip install joeynmt`) are measured where they are. Medians of:
+`headdiv` must be installed; CTranslate2 is measured where it is. Medians of:
 
 deacon_step_over_baseline: seconds of a step with DEACON (Direct-8, its inner loop included) over the baseline's.
 bf16_over_fp32: tokens/s of the baseline in bfloat16 over those in float32.
 baseline_over_nn_transformer: the baseline's tokens/s over those of `torch.nn.Transformer`, with the same sizes and
-    optimiser on padded batches; baseline_over_joeynmt likewise.
+    optimiser on padded batches.
 gemm_share: rate of the baseline's matrix products, whole step counted, over that of one large product in float32.
 decode_over_ctranslate2: seconds of the profile's search with the baseline over CTranslate2's, float32, as many threads.
     The model is the profile's trained run or, where there is none, a random one whose outputs have 13 words.
@@ -21,7 +21,6 @@ import json
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from headdiv.companion import runtime
 from headdiv.companion.data.corpora.seq2seq import Corpus, load_translation
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.running import build_model, is_trained, load_run, task_loss
-from headdiv.companion.models.batching import PAD, SPECIALS, UNKNOWN, Batch, batch_numbers, make_batch
+from headdiv.companion.models.batching import PAD, Batch, batch_numbers, make_batch
 from headdiv.companion.models.decoding import translate
 from headdiv.companion.models.transformer import Transformer
 from headdiv.companion.tasks.base import vocabulary_of
@@ -74,16 +73,13 @@ def measure(profile: str, rounds: int) -> dict[str, Ratio]:
         "nn_transformer": padded_step(*nn_transformer(config, corpus), config, batches),
         "gemm": lambda _: large @ large,
     }
-    if importlib.util.find_spec("joeynmt"):
-        steps["joeynmt"] = padded_step(*joeynmt(config, corpus), config, batches)
     seconds = interleaved(steps, rounds)
     flops = np.array([matrix_flops(model, batch) for batch in batches[WARM_UP:]])
     gemm_rate = 2 * GEMM**3 / float(np.median(seconds["gemm"]))
-    others = [name for name in ("nn_transformer", "joeynmt") if name in seconds]
     return {
         "deacon_step_over_baseline": Ratio.of(seconds["deacon"] / seconds["baseline"]),
         "bf16_over_fp32": Ratio.of(seconds["baseline"] / seconds["bf16"]),
-        **{f"baseline_over_{name}": Ratio.of(seconds[name] / seconds["baseline"]) for name in others},
+        "baseline_over_nn_transformer": Ratio.of(seconds["nn_transformer"] / seconds["baseline"]),
         "gemm_share": Ratio.of(flops / gemm_rate / seconds["baseline"]),
         **decoding(config, corpus, rounds),
     }
@@ -145,35 +141,6 @@ def nn_transformer(config: RunConfig, corpus: Corpus) -> tuple[nn.Module, Loss]:
         return nn.functional.cross_entropy(output(hidden).flatten(0, 1), target_out.flatten(), ignore_index=PAD)
 
     return nn.ModuleList([transformer, source_embedding, target_embedding, output]), loss
-
-
-def joeynmt(config: RunConfig, corpus: Corpus) -> tuple[nn.Module, Loss]:
-    """JoeyNMT's Transformer of the same sizes, post-norm as here."""
-    from joeynmt.model import build_model
-    from joeynmt.vocabulary import Vocabulary
-
-    sizes = config.model
-    special = {"unk_token": SPECIALS[UNKNOWN], "pad_token": SPECIALS[PAD], "bos_token": "<s>", "eos_token": "</s>"}
-    special |= {"unk_id": 0, "pad_id": 1, "bos_id": 2, "eos_id": 3, "sep_token": None, "lang_tags": []}
-    words = [
-        Vocabulary(side.words[len(SPECIALS) :], SimpleNamespace(**special)) for side in (corpus.source, corpus.target)
-    ]
-    stack = {
-        **{"type": "transformer", "hidden_size": sizes.d_model, "ff_size": sizes.d_ff, "num_heads": sizes.heads},
-        **{"dropout": sizes.dropout, "layer_norm": "post"},
-        "embeddings": {"embedding_dim": sizes.d_model, "scale": True, "dropout": sizes.dropout},
-    }
-    layers = {"encoder": sizes.encoder_layers, "decoder": sizes.decoder_layers}
-    model = build_model({name: {**stack, "num_layers": number} for name, number in layers.items()}, *words)
-    model.loss_function = ("crossentropy", 0.0)  # no label smoothing
-
-    def loss(*padded: Tensor) -> Tensor:
-        source, target_in, target_out = (rows.where(rows > UNKNOWN, 1 - rows) for rows in padded)  # PAD is its 1
-        batch = {"src": source, "trg_input": target_in, "trg": target_out, "src_length": (source != 1).sum(1)}
-        masks = {"src_mask": (source != 1)[:, None], "trg_mask": (target_out != 1)[:, None]}
-        return model(return_type="loss", **batch, **masks)[0] / masks["trg_mask"].sum()
-
-    return model, loss
 
 
 def decoding(config: RunConfig, corpus: Corpus, rounds: int) -> dict[str, Ratio]:
