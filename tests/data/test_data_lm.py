@@ -1,4 +1,4 @@
-"""From files of text to a tokeniser, held-out windows and a stream."""
+"""From files of text to a tokeniser and held-out windows."""
 
 import json
 import math
@@ -10,7 +10,6 @@ import zstandard
 from faulty import exactly, fails
 
 from headdiv.companion.data.corpora.lm import load_lm
-from headdiv.companion.data.corpora.mixture import Mixture
 from headdiv.companion.data.readers.documents import SLIMPAJAMA
 from headdiv.companion.data.tokenization.bpe import load_bpe, train_bpe
 from headdiv.companion.tasks.lm import LMData
@@ -44,11 +43,6 @@ def put_shard(path, *documents):
     path.write_bytes(zstandard.compress(lines))
 
 
-def texts(bpe, row):
-    """The documents in a row of tokens that begins with one; each document's tokens follow its end mark."""
-    return bpe.decode(row).split("<|endoftext|>")[1:]
-
-
 def row_of(windows):
     """Windows one after the other, each token once."""
     row = np.concatenate([windows[0, :1], windows[:, 1:].ravel()])
@@ -80,25 +74,6 @@ def test_plain_text_of_one_s_own(folder):
         counts = Counter([*range(ENTRIES), *(i for ids in bpe.encode_batch(TRAIN) for i in (bpe.end, *ids))])
         expected = -sum(math.log(counts[i] / counts.total()) for i in row[1:]) / len(row[1:])
         assert statistics["unigram_nll"] == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_training_text_is_a_stream_without_an_end(folder):
-    put_plain(folder)
-    config = mine(context=64)  # longer than any document, so that a block is one window
-    corpus = load_lm(config)
-    bpe = corpus.bpe
-    once = [i for ids in bpe.encode_batch(TRAIN) for i in (bpe.end, *ids)]
-
-    def stream_of(seed, **options):
-        return Mixture(corpus.shards, bpe, config.model_copy(update=options), seed, corpus.bad_records)
-
-    stream = stream_of(1, block=1)  # nothing is shuffled
-    row = row_of(stream.next(2 * len(once) // 64 + 2)).tolist()
-    assert row[: 2 * len(once)] == 2 * once
-    assert texts(bpe, once) == TRAIN
-    assert stream.passes["all"] >= 1
-    windows = [stream_of(seed).next(12).tolist() for seed in (1, 1, 2)]
-    assert windows[0] == windows[1] != windows[2]
 
 
 def test_a_pattern_says_where_documents_begin(folder):
