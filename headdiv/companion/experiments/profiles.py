@@ -26,6 +26,7 @@ from headdiv.core.settings import Place, Source, check, config_error, nearest, r
 from headdiv.methods import METHODS, check_method
 
 SECTIONS = ("model", "train", "method")  # of a run's configuration: those whose keys have levels
+ONE_METHOD = "cannot be set, since a variant is one method's; expected a variant of its own under 'define'"
 
 
 class Placed(NamedTuple):
@@ -79,7 +80,7 @@ class _Experiment:
         self._check_names()
 
     def _check_names(self) -> None:
-        """Raise where the profile names a variant or method that does not exist, or tunes with a seed of the runs."""
+        """Raise where a variant or method does not exist or is renamed, or tuning has a seed of the runs."""
         section, tune = self.section, self.section.tune
         for variant in section.define:
             if not VARIANT.fullmatch(variant):
@@ -99,10 +100,22 @@ class _Experiment:
         for noun, name, choices, keys in names:
             if name not in choices:
                 raise self._error(f"unknown {noun} {name!r}{nearest(name, choices)}", *keys)
+        for method, options in section.methods.items():
+            if "name" in options:
+                raise self._error(ONE_METHOD, "methods", method, "name")
         for number, seed in enumerate(tune.seeds if tune else ()):
             if seed in self.profile.seeds:
                 problem = f"{seed} is a seed of the runs too; expected others, since a choice flatters its own seeds"
                 raise self._error(problem, "tune", "seeds", number)
+
+    def configs(self) -> list[RunConfig]:
+        """The run of each variant, of the first seed. Raises ConfigError: no variant has a method of 'methods'."""
+        configs = [self.config(variant, {}) for variant in self.variants]
+        used = {part["name"] for config in configs for part in (config.method, *config.method.get("methods", ()))}
+        for method in self.section.methods:
+            if method not in used:
+                raise self._error("no variant has this method, so that its options have no effect", "methods", method)
+        return configs
 
     def arm(self, variant: str, requested: str) -> Arm:
         """A variant that is tuned, with the run of each of its settings."""
@@ -192,6 +205,8 @@ class _Experiment:
             if section not in SECTIONS or not name:
                 problem = f"unknown key; expected one of {', '.join(SECTIONS)}, a dot, and a key of this section"
                 raise self._error(problem, *keys, key)
+            if key == "method.name":
+                raise self._error(ONE_METHOD, *keys, key)
         return {key: Placed(value, (*self.place, *keys, key)) for key, value in setting.items()}
 
     def _place_of(self, variant: str, merged: Level, mistake: Place) -> Place:
@@ -222,8 +237,7 @@ def _expanded(
     arms: dict[str, dict[str, Arm]] = {}
     for name, section in profile.experiments.items():
         experiment = _Experiment(name, profile, source)
-        for variant in experiment.variants:
-            config = experiment.config(variant, {})
+        for config in experiment.configs():
             runs += [config.model_copy(update={"seed": seed}) for seed in profile.seeds]
         if section.tune:
             arms[name] = {variant: experiment.arm(variant, requested) for variant in section.tune.arms}
