@@ -102,10 +102,10 @@ def test_what_cannot_be_written_is_named_and_nothing_is_lost(project, headdiv_sa
     assert (status, err) == (2, f"headdiv: {path}: cannot be written (Not a directory)\n")
     (project.home / "results").unlink()
     assert headdiv_says(*TRAIN)[0] == 0
-    home = project.home / "config" / "tiny.yaml"
-    monkeypatch.setenv("HEADDIV_HOME", str(home))
-    sentence = f"HEADDIV_HOME is set to '{home}', which is not a folder; correct it or unset it"
-    assert headdiv_says(*TRAIN) == (2, "", f"headdiv: {sentence}\n")
+    for home in (project.home / "config" / "tiny.yaml", project.home / "not-there"):
+        monkeypatch.setenv("HEADDIV_HOME", str(home))
+        sentence = f"HEADDIV_HOME is set to '{home}', which is not a folder; correct it or unset it"
+        assert headdiv_says(*TRAIN) == (2, "", f"headdiv: {sentence}\n")
 
 
 def test_a_bug_shows_where_it_is_and_an_interruption_is_said_in_a_word(project, headdiv_says, monkeypatch):

@@ -18,10 +18,10 @@ def home() -> Path:
     Notebooks run in ``notebooks/`` and commands at the top; both find the same data and results.
 
     Raises:
-        ConfigError: HEADDIV_HOME is a file.
+        ConfigError: HEADDIV_HOME is no folder.
     """
     if setting := os.environ.get("HEADDIV_HOME"):
-        if Path(setting).is_file():
+        if not Path(setting).is_dir():
             raise ConfigError(f"HEADDIV_HOME is set to {setting!r}, which is not a folder; correct it or unset it")
         return Path(setting).resolve()
     current = Path.cwd()
