@@ -10,13 +10,9 @@ from headdiv.companion import paths
 from headdiv.core.errors import ConfigError
 from headdiv.core.files import replacing
 
-DOCS = (
-    "docs/cluster.md",
-    "docs/contest.md",
-    "docs/pretrained.md",
-    "docs/results.md",
-    "docs/appendix.md",
-)  # which the other parts link to
+# The pages that the other parts, and these pages themselves, link to.
+PAGES = ("appendix", "architectures", "checklist", "cluster", "contest", "gpu", "pretrained", "results")
+DOCS = tuple(f"docs/{page}.md" for page in PAGES)
 PARTS = ("Snakefile", "config", "notebooks", "profiles", "data/README.md", *DOCS)
 # The repository's own installs the package from its folder.
 ENVIRONMENT = f"""\
@@ -37,7 +33,8 @@ Next:
   headdiv demo            # two small models, about a minute
   snakemake reproduce-all # all five papers, small, minutes
   jupyter lab notebooks/  # begin with your_method.ipynb
-Your own data: data/README.md; your own methods and all settings: config/README.md"""
+Your own data: data/README.md; your own methods and all settings: config/README.md
+The stored results that docs/results.md links to (results/) are in headdiv's repository only."""
 
 
 def next_steps(folder: Path, profile: str | None = None) -> str:

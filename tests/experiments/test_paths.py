@@ -12,6 +12,7 @@ from headdiv.companion.project import write_project
 from headdiv.core.errors import ConfigError
 
 PAGE = re.compile(r"docs/[\w-]+\.md")
+LINK = re.compile(r"\]\(([^)\s#]+)")
 
 
 def test_a_profile_outside_config_does_not_share_the_results_of_its_namesake(project, monkeypatch):
@@ -38,10 +39,12 @@ def test_a_name_that_would_break_links_and_commands_is_refused(folder, name):
     assert paths.results("config/a-B_2.30.yaml") == folder / "results" / "a-B_2.30"
 
 
-def test_a_project_has_every_page_of_the_documentation_that_its_files_name(tmp_path):
+def test_a_project_has_every_page_that_its_files_link_to_but_stored_results(tmp_path):
     written = write_project(tmp_path)
     assert write_project(tmp_path) == []  # what is there stays
-    named = {name for file in written if file.parent.name != "docs" for name in PAGE.findall(file.read_text())}
-    assert named | {"docs/appendix.md"} == {
-        file.relative_to(tmp_path).as_posix() for file in written if file.parent.name == "docs"
-    }
+    linked = {page for file in written for page in PAGE.findall(file.read_text())}
+    for file in (file for file in written if file.suffix == ".md"):
+        links = (file.parent / address for address in LINK.findall(file.read_text()) if "://" not in address)
+        linked |= {path.resolve().relative_to(tmp_path).as_posix() for path in links}
+    assert [name for name in linked if not (tmp_path / name).exists() and not name.startswith("results/")] == []
+    assert {f"docs/{file.name}" for file in written if file.parent.name == "docs"} <= linked
