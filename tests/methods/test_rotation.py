@@ -1,8 +1,10 @@
 """Swaps of heads against slices written out, and the schedule and choices of dynamic rotation against literal ones."""
 
 import copy
+import itertools
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -27,14 +29,21 @@ LAYERS = {"encoder": 2, "decoder": 3, "cross": 3}
 H, K, D = CONFIG.heads, CONFIG.d_model // CONFIG.heads, CONFIG.d_model
 
 
-def learnt(options=BASELINE, **sizes):
+OPTIMISERS = {  # and what they remember of rows; Adafactor's columns have none
+    "AdamW": (partial(torch.optim.AdamW, fused=True), ["exp_avg", "exp_avg_sq"]),
+    "SGD": (partial(torch.optim.SGD, momentum=0.9), ["momentum_buffer"]),
+    "Adafactor": (torch.optim.Adafactor, ["row_var", "variance"]),
+}
+
+
+def learnt(options=BASELINE, optimiser="AdamW", **sizes):
     """A model whose optimiser remembers something of every parameter, and its method."""
     model, method = tiny(options, torch.float32, **(SIZES | sizes))
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in model.parameters():  # biases too
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
-    optimiser = torch.optim.AdamW(model.parameters(), fused=True)
+    optimiser = OPTIMISERS[optimiser][0](model.parameters())
     batch = make_batch(some_pairs(), range(6))
     loss_of(model, model(batch), batch).backward()
     optimiser.step()
@@ -62,26 +71,28 @@ def name_of(kind, layer):
 # ---- swaps
 
 
-@pytest.mark.parametrize("optimiser_state", [True, False])
+@pytest.mark.parametrize(("name", "state"), [*((name, True) for name in OPTIMISERS), ("AdamW", False)])
 @pytest.mark.parametrize(
     ("kind", "one", "other"), [("cross", (0, 0), (2, 1)), ("encoder", (1, 2), (0, 2)), ("decoder", (1, 0), (1, 2))]
 )
-def test_a_swap_exchanges_these_rows_and_nothing_else(optimiser_state, kind, one, other):
-    model, _, optimiser = learnt()
+def test_a_swap_exchanges_these_rows_and_nothing_else(name, state, kind, one, other):
+    model, _, optimiser = learnt(optimiser=name)
     before = everything(model, optimiser)
-    swap_heads(model, [(kind, HeadIndex(*one), HeadIndex(*other))], optimiser if optimiser_state else None)
+    swap_heads(model, [(kind, HeadIndex(*one), HeadIndex(*other))], optimiser if state else None)
     after = everything(model, optimiser)
     expected = dict(before)
-    for part in ("weight", "bias"):
-        for suffix in ("", ".exp_avg", ".exp_avg_sq") if optimiser_state else ("",):
-            names = [f"{name_of(kind, layer)}.{part}{suffix}" for layer, _ in (one, other)]
-            for name in names:
-                expected[name] = expected[name].clone()
-            for block in range(3):  # W^Q, W^K, W^V
-                for k in range(K):
-                    mine, theirs = (block * D + head * K + k for _, head in (one, other))
-                    expected[names[0]][mine] = before[names[1]][theirs]
-                    expected[names[1]][theirs] = before[names[0]][mine]
+    keys = ["", *(f".{key}" for key in OPTIMISERS[name][1] if state)]
+    for part, key in itertools.product(("weight", "bias"), keys):
+        names = [f"{name_of(kind, layer)}.{part}{key}" for layer, _ in (one, other)]
+        if names[0] not in before:  # Adafactor's are of matrices or of vectors
+            continue
+        for each in names:
+            expected[each] = expected[each].clone()
+        for block in range(3):  # W^Q, W^K, W^V
+            for k in range(K):
+                mine, theirs = (block * D + head * K + k for _, head in (one, other))
+                expected[names[0]][mine] = before[names[1]][theirs]
+                expected[names[1]][theirs] = before[names[0]][mine]
     assert differing(after, expected) == set()
 
 

@@ -1,6 +1,5 @@
 """The trainer on a model that is no task's: batches, losses, optimisers, and what is refused."""
 
-import copy
 import json
 
 import pytest
@@ -13,7 +12,6 @@ from headdiv.core import distributed
 from headdiv.core.errors import ConfigError, TrainingError
 from headdiv.methods import make_method
 from headdiv.methods.drop_in import MultiheadAttention
-from headdiv.methods.rotation import HeadIndex, swap_heads
 from headdiv.training.batch_streams import IterableBatchStream
 from headdiv.training.learner import Losses
 from headdiv.training.trainer import Trainer, on_device
@@ -176,28 +174,6 @@ def test_a_mistake_is_one_sentence(error, words, arguments):
 def test_a_method_that_would_change_nothing_is_refused(options):
     with pytest.raises(TrainingError, match="the method found no heads: no attention that headdiv built"):
         Trainer(nn.Linear(2, 2), [torch.ones(3, 2)], loss, method=make_method(options))
-
-
-# ---- optimisers
-
-
-@pytest.mark.parametrize("name", ["SGD", "Adafactor", "Adam"])
-def test_swapped_heads_take_along_what_any_optimiser_remembers(name):
-    run = trainer_of(optimiser={"name": name} | ({"momentum": 0.9} if name == "SGD" else {}))
-    run.run()
-    swap = [("encoder", HeadIndex(0, 1), HeadIndex(1, 0))]
-    first, second = (layer.attention.in_projection.weight for layer in run.model.layers)
-    optimiser = run.learner.optimiser
-    before = [copy.deepcopy(optimiser.state[p]) for p in (first, second)]
-    rows, other_rows = ([block * 8 + head * 4 + i for block in range(3) for i in range(4)] for head in (1, 0))
-    swap_heads(run.model, swap, optimiser)
-    for key, old in before[0].items():
-        if torch.is_tensor(old) and old.dim() and len(old) == 24:
-            assert torch.equal(optimiser.state[first][key][rows], before[1][key][other_rows])
-            assert torch.equal(optimiser.state[second][key][other_rows], old[rows])
-    swap_heads(run.model, swap, optimiser)
-    for p, old in zip((first, second), before, strict=True):
-        assert all(torch.equal(torch.as_tensor(optimiser.state[p][key]), torch.as_tensor(old[key])) for key in old)
 
 
 def test_batches_are_moved_however_they_are_nested():
