@@ -7,13 +7,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moa_parts import KINDS, MOA, TOP, E, both_rows, build
-from packed import D, packed_rows, run_literal, run_packed, sentences, with_gradients
+from packed import D, packed_rows, run_literal, run_packed, with_gradients
 from small_model import count_parameters
 from torch.utils.flop_counter import FlopCounterMode
 
 from headdiv.methods import make_method
 from headdiv.methods.moa import ExpertProduct, MixtureAttention
-from headdiv.nn.records import record_heads
 from headdiv.nn.sizes import AttentionSpec
 
 seeds = st.integers(0, 2**31 - 1)
@@ -89,24 +88,6 @@ def test_only_chosen_experts_are_computed(kind):
 
     (few, T), (many, _) = flops(4), flops(32)
     assert many - few == 3 * 2 * T * D * (32 - 4)
-
-
-# ---- no difference between the experts
-
-
-@pytest.mark.parametrize("renormalise", [False, True])
-def test_equal_logits_choose_the_first_experts_and_keep_gradients_finite(renormalise):
-    module = build(10, renormalise=renormalise)
-    torch.nn.init.zeros_(module.router.weight)
-    x, _, layout, _ = packed_rows(sentences(11, [3, 2]), [], "encoder", 5)
-    with record_heads(module) as records:
-        y = module(x, None, layout)
-    assert (records[0].routing.experts == torch.arange(TOP)).all()
-    gate = 1 / TOP if renormalise else 1 / E
-    torch.testing.assert_close(records[0].routing.gates, torch.full((5, TOP), gate, dtype=torch.float64))
-    (y.square().sum() + make_method({**MOA, "cv": 0.1}).aux_loss(module, records, 0.0, 5)).backward()
-    assert all(parameter.grad.isfinite().all() for parameter in module.parameters())
-    assert (module.router.weight.grad != 0).any()
 
 
 # ---- gradients of gradients

@@ -15,7 +15,6 @@ from headdiv.analysis.masking import least_important_first
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.pretrained import attached
 from headdiv.pretrained.attached import attachment_of
-from headdiv.pretrained.padding import before_the_end
 
 every_architecture = pytest.mark.parametrize("kind", ARCHITECTURES)
 
@@ -386,8 +385,3 @@ def test_memory_does_not_grow_with_the_text():
     output_text = subprocess.run([sys.executable, "-c", MANY], capture_output=True, text=True, check=True).stdout
     few, many = map(int, output_text.split())
     assert many - few < 4 * 1024, output_text
-
-
-def test_a_label_that_is_ignored_within_a_text_is_no_padding():
-    labels = torch.tensor([[5, -100, 6, -100], [-100, -100, -100, 7]])
-    assert before_the_end(labels).tolist() == [[True, True, True, False], [True, True, True, True]]
