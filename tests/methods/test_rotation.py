@@ -189,13 +189,11 @@ def test_a_plan_is_followed_at_its_epochs_alone():
     assert {name.partition(".in_projection")[0] for name in changed} == {"encoder.1.attention.encoder"}
 
 
-@pytest.mark.parametrize("method", ["rotation", "dynamic-rotation"])
 @pytest.mark.parametrize("optimiser_state", [True, False])
-def test_what_the_optimiser_remembers_moves_or_stays(method, optimiser_state):
-    own = {"plan": [planned(heads=[[1, 2]])]} if method == "rotation" else {"choice": "random"}
-    model, made, optimiser = learnt({"name": method, "optimiser_state": optimiser_state, **own})
+def test_what_the_optimiser_remembers_moves_or_stays(optimiser_state):
+    model, method, optimiser = learnt(dynamic("random", optimiser_state=optimiser_state))
     before = everything(model, optimiser)
-    assert made.after_epoch(end_of(model, optimiser, 1))
+    assert method.after_epoch(end_of(model, optimiser, 1))
     changed = differing(everything(model, optimiser), before)
     assert changed
     assert any("exp_avg" in name for name in changed) == optimiser_state
