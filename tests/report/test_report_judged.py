@@ -8,6 +8,7 @@ from reported import metrics, put, worked_out, write_profile
 from headdiv.companion.analysis.comparison import Difference
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.report import figures
+from headdiv.companion.report.plotting import VERDICT_LOOKS
 from headdiv.companion.report.tables import table_data
 from headdiv.companion.report.verdicts import verdict
 
@@ -54,6 +55,10 @@ def test_the_validation_loss_decides_by_the_rules(project):
         row = numbers.loc[variant]
         assert row["validation_nll_best_difference"] == pytest.approx(mean)
         assert row["validation_nll_best_difference_high"] - mean == pytest.approx(half, rel=2e-2)
+    axes = figures.draw("headtohead_tuned_curves", "p").axes[3:]
+    of_verdicts = {look["color"] for look in VERDICT_LOOKS.values()}
+    assert {ax.lines[-1].get_color() for ax in axes[1::3]} <= of_verdicts  # of validation losses
+    assert not {ax.lines[-1].get_color() for ax in axes[::3]} & of_verdicts  # training losses decide nothing
 
 
 @pytest.mark.parametrize(

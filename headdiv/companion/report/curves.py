@@ -212,7 +212,7 @@ def _draw_differences(
 ) -> None:
     """Differences, (seeds, epochs), and the mean over seeds.
 
-    The area is filled where ``decision`` is a verdict, and grey where it is None: this measure decides nothing. By
+    The area is filled where ``decision`` is a verdict, and the line black where it is None: this measure decides nothing. By
     rules there is no area, since no epoch's mean decides; the number is the difference that does, if there is one.
     """
     ax.axhline(0, color="0.6", lw=0.8)
@@ -224,7 +224,7 @@ def _draw_differences(
     epochs, mean = np.arange(1, curves.shape[1] + 1), curves.mean(axis=0)
     if len(curves) > 1:
         ax.plot(epochs, curves.T, color="0.45", lw=0.5)
-    colour = VERDICT_LOOKS[decision]["color"] if decision else GREY
+    colour = VERDICT_LOOKS[decision]["color"] if decision else "0.15"
     if by_rules:
         late = [0.0, *curves[:, len(mean) // 2 :].flat]
         if max(late) > min(late):
