@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from matplotlib.colors import TwoSlopeNorm
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from headdiv.companion.experiments.papers import task_of
@@ -34,7 +34,7 @@ from headdiv.plots import draw_map
 EXPERTS = 3  # of a module whose words are drawn
 COLUMNS = 3  # of modules, where all are of one kind
 LINE = 40  # characters
-LEAST, MOST = 0.0, 2.0  # least range of the colours, in even shares
+MOST = 2.0  # even shares: the colours go at least this far, and down to its inverse
 
 
 RouterResult = Mapping[str, Any]  # of a module, as in `headdiv.methods.routing.router_statistics`
@@ -64,8 +64,9 @@ def _sorted_shares(shares: np.ndarray) -> np.ndarray:
     caption=(
         "How evenly and how decisively the experts of every attention module are chosen, on the validation split. "
         "Left: each expert's share of the choices, sorted within its module; middle, sorted anew: of the gates; white "
-        "is an even share. With k = E all loads are even and only the gates differ. Right: the mean entropy of the "
-        "routing probabilities; the dashed line, log E, is a router without preferences."
+        "is an even share, and colours are logarithmic; shares below the scale have its last colour. With k = E all "
+        "loads are even and only the gates differ. Right: the mean entropy of the routing probabilities; the dashed "
+        "line, log E, is a router without preferences."
     ),
 )
 def draw_routers(profile: str, figure: FigureEntry) -> Figure:
@@ -82,7 +83,7 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
     height = 0.21 * sum(rows) + 0.5 * len(rows) + 1.2
     fig, axes = new_figure(9.2, height, len(rows), 3, width_ratios=(3, 3, 2), height_ratios=rows)
     top = max(MOST, *(float(shares.max()) for pair in maps.values() for shares in pair))
-    norm = TwoSlopeNorm(1.0, LEAST, top)
+    norm = LogNorm(1 / top, top, clip=True)
     for (*left, right), (variant, modules) in zip(axes, routers.items(), strict=True):
         for ax, shares in zip(left, maps[variant], strict=True):
             image = draw_map(ax, shares, norm)
@@ -102,8 +103,9 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
         ax.set_xlabel(name, fontsize=SMALL)
     label = "an expert's share of the choices, and of the gates, times E: 1 is an even share"
     bar = add_colour_bar(fig, image, axes[:, :2], label, location="bottom", shrink=0.5, aspect=40, pad=0.02)
-    ticks = [LEAST, 0.5, 1.0, (1 + top) / 2, top]
+    ticks = [1 / top, top**-0.5, 1.0, top**0.5, top]
     bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
+    bar.minorticks_off()
     bar.ax.tick_params(labelsize=SMALL)
     add_title(fig, title("Routers", groups, first=True))
     return fig
