@@ -26,7 +26,7 @@ OF_METHODS = {
     "dynamic-rotation": ("#882255", ">"),
     "disagreement": ("#AA4499", "P"),
     "orthogonality": ("#AA4499", "^"),
-    "hsic": ("#AA4499", "v"),
+    "hsic": ("#AA4499", "h"),
     "dpp": ("#88CCEE", "X"),
     "homeostasis": ("#117733", "D"),  # and by what it does to the heads
     "homeostasis none": ("#7F8F7F", "d"),  # dropout alone
