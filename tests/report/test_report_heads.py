@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.colors import to_hex
+from matplotlib.container import BarContainer
 from reported import MIXED, headed, metrics, put, routed, swap, write_profile
 
+from headdiv.companion.analysis.statistics import interval
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report import figures, groups, head_history, heads, moa
@@ -138,8 +140,10 @@ def test_heads_of_two_seeds_are_averaged_by_rank():
     figure = figures.draw("mhr_figure5", "p")
     assert [ax.get_title() for ax in figure.axes[:3]] == list(KIND_LABELS.values())
     assert figure.axes[2].lines[1].get_ydata() == pytest.approx(np.mean([first, second], axis=0))
-    deviations = figure.axes[5].lines[0]
-    assert deviations.get_ydata()[1] == pytest.approx((np.std(first) + np.std(second)) / 2)
+    deviations, _, (bars,) = figure.axes[5].containers[0]
+    expected = interval([np.std(first), np.std(second)])
+    assert deviations.get_ydata()[1] == pytest.approx(expected.mean)
+    assert bars.get_segments()[1][:, 1] == pytest.approx((expected.low, expected.high))
     assert list(deviations.get_xdata()) == [1, 2]
 
 
@@ -158,17 +162,24 @@ def widened(variant, seed, factor):
 def test_changes_are_formed_seed_by_seed():
     base, wide = [headed("baseline", seed) for seed in (1, 2)], [widened("alphas", s, f) for s, f in ((1, 3), (2, 2))]
     groups = {"baseline": list(map(RunResult.parse, base)), "alphas": list(map(RunResult.parse, wide))}
+    expected = interval([200, 100])
     for distance in ("l2", "cosine"):
-        assert list(heads.changes(groups, "baseline", distance)["alphas"].values()) == pytest.approx([150] * 6)
+        changes = heads.changes(groups, "baseline", distance)["alphas"].values()
+        assert [(change.mean, change.half) for change in changes] == [pytest.approx((150, expected.half))] * 6
     put(*base, *wide)
-    for ax in figures.draw("mhr_figure7", "p").axes:
-        assert [bar.get_height() for bar in ax.containers[0]] == pytest.approx([150, 150])
+    figure = figures.draw("mhr_figure7", "p")
+    assert "mean over 2 seeds; 95 % intervals over seeds" in figure.get_suptitle()
+    for ax in figure.axes:
+        (bars,) = (artist for artist in ax.containers if isinstance(artist, BarContainer))
+        assert [bar.get_height() for bar in bars] == pytest.approx([150, 150])
+        (ends,) = bars.errorbar[2]
+        assert ends.get_segments()[0][:, 1] == pytest.approx((expected.low, expected.high))
 
 
 def test_changes_are_of_the_seeds_that_a_variant_and_the_baseline_share():
     put(headed("baseline", 1), widened("alphas", 1, 3), widened("alphas", 2, 2), widened("cosine", 2, 2))
     figure = figures.draw("mhr_figure7", "p")
-    alphas, cosine = figure.axes[0].containers
+    alphas, cosine = (artist for artist in figure.axes[0].containers if isinstance(artist, BarContainer))
     assert [bar.get_height() for bar in alphas] == pytest.approx([200, 200])
     assert np.isnan([bar.get_height() for bar in cosine]).all()
     assert cosine.get_label().endswith(": no seed in common")

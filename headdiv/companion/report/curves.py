@@ -212,8 +212,9 @@ def _draw_differences(
 ) -> None:
     """Differences, (seeds, epochs), and the mean over seeds.
 
-    The area is filled where ``decision`` is a verdict, and the line black where it is None: this measure decides nothing. By
-    rules there is no area, since no epoch's mean decides; the number is the difference that does, if there is one.
+    The area is filled where ``decision`` is a verdict, and the line black where it is None: this measure decides
+    nothing. By rules there is no area, since no epoch's mean decides; the number is the difference that does, if there
+    is one.
     """
     ax.axhline(0, color="0.6", lw=0.8)
     ax.spines["bottom"].set_visible(False)

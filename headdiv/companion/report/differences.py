@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
@@ -228,21 +227,16 @@ def _limits(lines: Sequence[Line], margin: float, numbers: bool) -> tuple[float,
     near = estimated
     if numbers:
         judged = [line for line in estimated if verdict(line.difference) != NOT_JUDGED]
-        sizes = [_half_or_zero(line.difference) or abs(line.difference.mean) for line in judged or estimated]
+        sizes = [plotting.half_or_zero(line.difference) or abs(line.difference.mean) for line in judged or estimated]
         far = FAR * max(median(sizes or [0.0]), margin)
         near = [line for line in estimated if abs(line.difference.mean) <= (2 * far if line in judged else far)]
         near = near or estimated
     values = [0.0]
     for difference, seeds, paper in near:
-        half = _half_or_zero(difference) if difference.count > 2 else 0.0
+        half = plotting.half_or_zero(difference) if difference.count > 2 else 0.0
         values += [difference.mean, difference.mean - half, difference.mean + half, *seeds, *paper]
     room = 0.05 * (max(values) - min(values)) or 1.0
     return min(values) - room, max(values) + room
-
-
-def _half_or_zero(difference: Difference) -> float:
-    """Half an interval's width; 0 without one."""
-    return 0.0 if math.isnan(difference.half) else difference.half
 
 
 def _mark_line(ax: Axes, y: int, line: Line, color: str) -> None:
@@ -250,7 +244,7 @@ def _mark_line(ax: Axes, y: int, line: Line, color: str) -> None:
     ax.plot(line.seeds, np.full(len(line.seeds), y), "o", color="0.2", ms=2.5, mew=0, zorder=3)
     if line.paper:
         ax.plot(line.paper, [y], "o", color="0.2", mfc="none", ms=7, zorder=4)
-    (low, high), half = ax.get_xlim(), _half_or_zero(line.difference)
+    (low, high), half = ax.get_xlim(), plotting.half_or_zero(line.difference)
     for is_cut, end, marker in (
         (line.difference.mean - half < low, low, "<"),
         (line.difference.mean + half > high, high, ">"),
@@ -291,7 +285,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
                 continue
             shifted = positions + 0.03 * width * (number - (len(looks) - 1) / 2)
             means = [difference.mean for difference in differences]
-            halves = [_half_or_zero(difference) for difference in differences]
+            halves = [plotting.half_or_zero(difference) for difference in differences]
             left.errorbar(shifted, means, yerr=halves, ms=5, lw=1.2, capsize=2.5, **look)
             if changes[name][number].count:
                 for ax in right:

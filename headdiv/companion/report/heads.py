@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headdiv.companion.analysis.statistics import interval
+from headdiv.companion.analysis.statistics import Interval, interval
 from headdiv.companion.experiments.papers import BASELINE, task_of
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
@@ -36,6 +36,7 @@ from headdiv.companion.report.plotting import (
     add_handles,
     add_interval,
     add_title,
+    half_or_zero,
     name_rows,
     new_figure,
     number_layers,
@@ -50,6 +51,12 @@ Module = tuple[str, int]  # kind of attention; layer, counted from 1
 def measure_by_module(run: RunResult, measure: str) -> dict[Module, np.ndarray]:
     """A measure of every attention module: (H,) by head, or (H, H) by pair of heads."""
     return {module: np.array(values[measure]) for module, values in by_module(run.heads.measures).items()}
+
+
+def _title(subject: str, groups: Groups) -> str:
+    """The title of a figure of means over seeds; it says what the intervals are, where a variant has one."""
+    several = any(len(runs) > 1 for runs in groups.values())
+    return title(subject, groups) + ("; 95 % intervals over seeds" if several else "")
 
 
 def _layers(modules: Iterable[Module], kind: str) -> list[int]:
@@ -162,7 +169,8 @@ def ranked(runs: list[RunResult], measure: str) -> dict[Module, np.ndarray]:
 def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     """Confidence of every head by kind and layer, and how unequal the heads of a layer are.
 
-    Means over seeds: of heads with the same rank in their layer, and of the standard deviations over its heads.
+    Means over seeds: of heads with the same rank in their layer, and, with intervals, of the standard deviations over
+    its heads.
     """
     groups = runs_of_figure(profile, figure, "measures")
     heads = {variant: ranked(runs, "confidence") for variant, runs in groups.items()}
@@ -179,8 +187,10 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
                 x = layer + offset
                 upper.plot([x] * len(values), values, marker, ms=3.5, alpha=0.75, mew=0, color=colour)
                 upper.hlines(values.mean(), x - 0.45 * step, x + 0.45 * step, color=colour, lw=1.5)
-            deviations = [confidence[kind, layer].std(axis=1).mean() for layer in layers]
-            lower.plot(layers, deviations, ms=4.5, lw=1.2, label=labels[variant], **looks[variant])
+            deviations = [interval(confidence[kind, layer].std(axis=1).tolist()) for layer in layers]
+            means, halves = [each.mean for each in deviations], [half_or_zero(each) for each in deviations]
+            style = {"ms": 4.5, "lw": 1.2, "capsize": 2, **looks[variant]}
+            lower.errorbar(np.array(layers) + offset, means, halves, label=labels[variant], **style)
         upper.set_title(KIND_LABELS[kind])
         for ax in (upper, lower):
             number_layers(ax, _layers(modules, kind))
@@ -190,7 +200,7 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     axes[1, 0].margins(y=0.1)
     axes[1, 0].set_ylim(bottom=0)
     add_handles(fig, axes[1, 0].get_legend_handles_labels()[0], 4)
-    add_title(fig, title(f"{figure.label} · Confidence", groups))
+    add_title(fig, _title(f"{figure.label} · Confidence", groups))
     return fig
 
 
@@ -199,12 +209,12 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
 DISTANCES = {"cosine": "cosine difference", "l2": "Euclidean distance"}
 
 
-def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, float]]:
+def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, Interval]]:
     """By variant and module, in percent, how far its total discrepancy is above (+) or below (−) that of ``base``.
 
     The total discrepancy of a module's heads is the L₁,₁ norm of the matrix of their distances: of 1 − cosine, or
-    Euclidean ("l2"). Formed seed by seed; the mean over common seeds, for common modules. A variant without any in
-    common has {}.
+    Euclidean ("l2"). Formed seed by seed; the mean and interval over common seeds, for common modules. A variant
+    without any in common has {}.
     """
 
     def totals(run: RunResult) -> dict[Module, float]:
@@ -217,7 +227,7 @@ def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, 
             pairs = [(totals(run), bases[run.seed]) for run in runs if run.seed in bases]
             modules = [module for module in pairs[0][0] if module in pairs[0][1]] if pairs else []
             percent[variant] = {
-                module: float(np.mean([100 * (own[module] / reference[module] - 1) for own, reference in pairs]))
+                module: interval([100 * (own[module] / reference[module] - 1) for own, reference in pairs])
                 for module in modules
             }
     return percent
@@ -243,9 +253,11 @@ def draw_changes(profile: str, figure: FigureEntry, distance: Literal["cosine", 
     for ax, kind in zip(axes[0], kinds, strict=True):
         layers = _layers(modules, kind)
         for (variant, by_layer), offset in zip(percent.items(), side_by_side(len(percent), width), strict=True):
-            heights = [by_layer.get((kind, layer), np.nan) for layer in layers]
+            values = [by_layer.get((kind, layer), interval([])) for layer in layers]
+            heights, halves = [change.mean for change in values], [half_or_zero(change) for change in values]
             label = labels[variant] if by_layer else f"{labels[variant]}: no seed in common"
-            ax.bar(np.array(layers) + offset, heights, 0.92 * width, color=looks[variant]["color"], label=label)
+            style = {"color": looks[variant]["color"], "label": label, "capsize": 2}
+            ax.bar(np.array(layers) + offset, heights, 0.92 * width, yerr=halves, **style)
         ax.axhline(0, color="0.2", lw=1)
         ax.set_title(KIND_LABELS[kind])
         add_grid(ax, "y")
@@ -254,7 +266,7 @@ def draw_changes(profile: str, figure: FigureEntry, distance: Literal["cosine", 
     add_handles(fig, axes[0, 0].get_legend_handles_labels()[0], 4)
     seeds = {run.seed for run in groups[base]}
     shown = {variant: [run for run in groups[variant] if run.seed in seeds] for variant in percent if percent[variant]}
-    add_title(fig, title(f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads", shown or groups))
+    add_title(fig, _title(f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads", shown or groups))
     return fig
 
 
@@ -304,5 +316,5 @@ def draw_measures(profile: str, figure: FigureEntry) -> Figure:
     if BASELINE in groups:
         handles.append(Line2D([], [], ls="--", lw=1, color="0.35", label=labels[BASELINE]))
     add_handles(fig, handles, 5, SMALL)
-    add_title(fig, title("Heads, variant by variant", groups))
+    add_title(fig, _title("Heads, variant by variant", groups))
     return fig

@@ -93,10 +93,16 @@ def add_grid(ax: Axes, axis: str = "both") -> None:
     ax.set_axisbelow(True)
 
 
+def half_or_zero(interval: Interval) -> float:
+    """Half an interval's width; 0 without one."""
+    return 0.0 if math.isnan(interval.half) else interval.half
+
+
 def add_interval(ax: Axes, y: float, interval: Interval, marker: str = "o", **look: Any) -> None:
     """A mean with its interval, if it has one, in a row of its own; ``look`` of `Axes.errorbar`."""
-    half = 0.0 if math.isnan(interval.half) else interval.half
-    ax.errorbar(interval.mean, y, xerr=half, fmt=marker, **{"ms": 4.5, "lw": 1.2, "capsize": 2} | look)
+    ax.errorbar(
+        interval.mean, y, xerr=half_or_zero(interval), fmt=marker, **{"ms": 4.5, "lw": 1.2, "capsize": 2} | look
+    )
 
 
 def verdict_handles(verdicts: Iterable[str], labels: Mapping[str, str] | None = None) -> list[Line2D]:
