@@ -92,6 +92,7 @@ def test_the_figure_has_gains_by_dropout_and_judges_nothing_before_all_runs_are_
     gains = [[losses["direct-8" + end][seed] - losses["baseline" + end][seed] for seed in seeds] for end in ENDS]
     assert direct.get_ydata() == pytest.approx(np.mean(gains, axis=1))
     assert ("Not judged yet: 9 of 27 runs are stored." in figure.get_suptitle()) == (len(seeds) == 1)
+    assert figure.axes[-1].get_xlabel().endswith("(points)")  # of a difference, not the score's "0 to 100"
 
 
 def test_a_figure_of_the_first_runs_can_be_drawn():
@@ -209,6 +210,8 @@ def test_gains_by_share_are_judged_at_each_share_and_have_a_slope(project, gains
     slope = np.polyfit(np.log10(list(SHARES_AT)), means[1::2] - means[::2], 1)[0]
     shown = slopes["Lowest validation loss"][0].partition(" ")[0].replace("−", "-")
     assert float(shown) == pytest.approx(slope, abs=5.1e-4)
+    slopes = figures.draw("headtohead_shares", "p").axes[1]
+    assert slopes.get_xlabel().replace("\n", " ").endswith("(nats/token per factor of 10)")
 
 
 def test_a_seed_that_failed_is_missed_by_its_variant_alone(project):

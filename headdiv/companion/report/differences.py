@@ -278,6 +278,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
     positions = np.log10(design.levels) if factor.logarithmic else np.array(design.levels)
     width = positions[-1] - positions[0]
     for (left, *right), (name, panel) in zip(axes, PANELS.items(), strict=True):
+        unit = "points" if panel.unit == "0 to 100" else panel.unit  # of a difference
         by_level = dict(zip(design.pairs(), families["levels"].estimate(scores[name]), strict=True))
         for number, (method, look) in enumerate(looks.items()):
             differences = [by_level[method, level] for level in design.levels]
@@ -294,13 +295,14 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
         left.axhline(0, color="0.35", lw=1, ls="--", zorder=0)
         left.set(xlim=(positions[0] - 0.15 * width, positions[-1] + 0.15 * width), xlabel=factor.name)
         left.set_xticks(positions, [factor.at(level) for level in design.levels])
-        left.set_ylabel(f"{panel.label}\nminus the Transformer's\n({panel.unit})", fontsize=SMALL)
+        left.set_ylabel(f"{panel.label}\nminus the Transformer's\n({unit})", fontsize=SMALL)
         left.set_title("better ↑" if panel.better == "higher" else "better ↓", fontsize=SMALL, color="0.35")
         plotting.add_grid(left, "y")
         for ax in right:
             ax.axvline(0, color="0.35", lw=1, ls="--", zorder=0)
             plotting.name_rows(ax, [plotting.wrapped(method, 14) for method in looks])
-            label = plotting.wrapped(f"{panel.label}: {families[change].caption} ({panel.unit})", 44)
+            unit_of_change = f"{unit} per factor of 10" if change == "slope" else unit
+            label = plotting.wrapped(f"{panel.label}: {families[change].caption} ({unit_of_change})", 44)
             ax.set_xlabel(label, fontsize=SMALL)
             right_is_more = (panel.better == "higher") == (change == "ends")  # a slope rises towards the highest level
             text = f"gains more at {factor.at(design.levels[0])}"
