@@ -120,7 +120,10 @@ def test_the_rise_of_the_loss_and_the_number_of_heads_are_drawn(profile):
     for seed in (1, 2):
         record_importance(by_loss("baseline", seed, 0.01, 0.06 + 0.001 * seed, 0.2), profile)
         record_importance(by_loss("own", seed, 0.0, 0.0, 0.2 + 0.01 * seed), profile)
-    left, right = figures.draw("deacon_translation_pruning", profile).axes
+    figure = figures.draw("deacon_translation_pruning", profile)
+    left, right = figure.axes
+    assert ": toy, mean over 2 seeds; simultaneous" in figure.get_suptitle().replace("\n", " ")
+    assert left.get_xlim()[1] == 12  # heads that there are
     base, own = (line for line in left.lines if line.get_linestyle() == "-")
     assert list(own.get_ydata()) == pytest.approx([0, 0, 0, 0.215])
     assert list(base.get_xdata()) == [0, 1, 2, 3]

@@ -132,9 +132,9 @@ def _remedy(profile: str, experiment: str) -> str:
     "pruning",
     caption=(
         "How many heads can each method's models lose? Left: how much the validation loss rises as heads are masked "
-        f"after training, least important first, without retraining; dashed: a rise of {RISE} nats. Right: how many "
-        "heads can be masked up to that rise, minus the Transformer's number, with Dunnett's simultaneous 95 % "
-        "intervals."
+        "after training, least important first, without retraining; importance is measured again when half of them "
+        f"are gone. Dashed: a rise of {RISE} nats. Right: how many heads can be masked up to that rise, minus the "
+        "Transformer's number, with Dunnett's simultaneous 95 % intervals."
     ),
     reads=(IMPORTANCE,),
 )
@@ -155,8 +155,9 @@ def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     right.set_title("more heads →", fontsize=SMALL, color="0.35")
     right.set_xlabel(f"heads that can be masked (rise at most {RISE})\nminus the Transformer's", fontsize=SMALL)
     add_handles(fig, [*left.get_legend_handles_labels()[0], *verdict_handles(verdicts, LABELS)], 4, SMALL)
-    heading = "Heads masked after training, the least important first; simultaneous 95 % intervals"
-    add_title(fig, f"{heading}\n{pending_note}".rstrip())
+    data = data_title(next(iter(groups.values()))[0].config.data["name"])
+    heading = f"Heads masked after training: {data}, {over_seeds(groups)}"
+    add_title(fig, f"{heading}; simultaneous 95 % intervals\n{pending_note}".rstrip())
     return fig
 
 
@@ -169,10 +170,9 @@ def _draw_rises(ax: Axes, experiment: str, groups: ImportanceGroups) -> None:
         rises = [np.mean([curve[count] for curve in curves]) for count in kept]
         look = looks[variant] | {"ls": "-", "marker": ""}
         ax.plot([kept[0] - count for count in kept], rises, lw=1.3, label=labels[variant], **look)
-    first = next(iter(groups.values()))[0]
+    all_runs = list(chain.from_iterable(groups.values()))
     ax.axhline(RISE, color="0.35", lw=1, ls="--", zorder=1)
-    ax.set(ylim=(-RISE, SHOWN * RISE), xlabel=f"heads masked, of {_head_counts(chain.from_iterable(groups.values()))}")
-    ax.set_ylabel(f"rise of the validation loss ({first.loss.unit})", fontsize=SMALL)
-    data = data_title(first.config.data["name"])
-    ax.set_title(f"{task_shown(experiment, groups).subject}\n{data}, {over_seeds(groups)}", fontsize=SMALL)
+    ax.set(ylim=(-RISE, SHOWN * RISE), xlabel=f"heads masked, of {_head_counts(all_runs)}")
+    ax.set_xlim(right=max(run.every for run in all_runs))
+    ax.set_ylabel(f"rise of the validation loss ({all_runs[0].loss.unit})", fontsize=SMALL)
     add_grid(ax)
