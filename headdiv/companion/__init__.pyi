@@ -9,10 +9,8 @@ from .experiments.results import score_table as score_table
 from .experiments.running import load_run as load_run
 from .experiments.running import train as train
 from .report.compare import compare as compare
-from .report.compare import draw_comparison as draw_comparison
 from .report.explorer import explore as explore
 from .report.figures import add_figure as add_figure
-from .report.gap import draw_gaps as draw_gaps
 from .report.run_views import show_architecture as show_architecture
 from .report.run_views import show_data as show_data
 from .report.run_views import show_heads as show_heads

@@ -5,7 +5,7 @@ import pytest
 import yaml
 from reported import PLAIN, headed, put, worked_out, write_profile
 
-from headdiv.companion.report.compare import ONE_SEED, as_text, compare, draw_comparison
+from headdiv.companion.report.compare import ONE_SEED, as_text, compare
 from headdiv.core.errors import NotStoredError
 
 EXPERIMENT = "deacon/dissection"
@@ -34,8 +34,6 @@ def test_every_variant_is_compared_with_the_one_asked_for(project, baseline):
     assert compare("p", baseline=baseline).equals(compare("p", EXPERIMENT, baseline))  # the profile's only experiment
     text = as_text("p", baseline)
     assert ONE_SEED not in text
-    labels = [label.get_text() for label in draw_comparison("p", EXPERIMENT, baseline).axes[0].get_yticklabels()]
-    assert len(labels) == 2
 
 
 def test_one_seed_decides_nothing_and_one_line_says_so(project):

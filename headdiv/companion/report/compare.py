@@ -1,17 +1,16 @@
-"""Every variant of an experiment against one of them, the papers' and one's own alike: a table and a forest."""
+"""Every variant of an experiment against one of them, the papers' and one's own alike: a table."""
 
 from __future__ import annotations
 
 import contextlib
 
 import pandas as pd
-from matplotlib.figure import Figure
 from tabulate import tabulate
 
 from headdiv.companion.analysis import comparison
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.report.differences import column_of, draw_pairs
+from headdiv.companion.report.differences import column_of
 from headdiv.companion.report.families import means_of, scores_of
 from headdiv.companion.report.formats import as_printed, signed
 from headdiv.companion.report.groups import Groups, by_variant, judged_with, labels_of, not_judged_yet, task_shown
@@ -121,10 +120,3 @@ def _text(frame: pd.DataFrame) -> str:
     if loss["seeds"].max() == 1:
         lines.append(ONE_SEED)
     return "\n".join(line.rstrip() for line in lines)
-
-
-def draw_comparison(profile: str, experiment: str, baseline: str = BASELINE) -> Figure:
-    """A forest: a row for each variant, lowest loss first, a panel for each measure; colours are verdicts."""
-    groups = _stored_groups(profile, experiment, baseline)
-    scores = _scores(groups[baseline][0].kind)
-    return draw_pairs(profile, experiment, groups, experiment, scores, baseline=baseline)

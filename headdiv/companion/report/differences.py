@@ -32,7 +32,6 @@ from headdiv.companion.report.families import (
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed, plural, signed, with_unit
 from headdiv.companion.report.groups import (
-    Groups,
     by_variant,
     failed_trainings,
     judged_with,
@@ -109,19 +108,6 @@ class Line(NamedTuple):
 
 @figure_kind("differences")
 def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = ()) -> Figure:
-    """`draw_pairs` as a paper's file asks for it."""
-    groups = runs_of_figure(profile, figure)
-    return draw_pairs(profile, figure.experiment, groups, figure.label, scores)
-
-
-def draw_pairs(
-    profile: str,
-    experiment: str,
-    groups: Groups,
-    name: str,
-    scores: Sequence[str] = (),
-    baseline: str = BASELINE,
-) -> Figure:
     """Every row against the baseline, and below it what one change does to two rows: a panel for each score.
 
     Rows are in the paper's order, or, where the lowest validation loss is shown, in its order, with rows that are not
@@ -129,27 +115,24 @@ def draw_pairs(
 
     Args:
         profile: name or path of a profile.
-        experiment: ``<paper>/<task>``.
-        groups: the runs that are shown.
-        name: what errors call the figure.
+        figure: whose runs are shown.
         scores: by default those of the paper's table.
-        baseline: the variant that the others are compared with.
 
     Raises:
         NotStoredError: no two variants that are compared are stored.
     """
-    task, labels, rows, changes = task_shown(experiment, groups), labels_of(experiment, groups), [], []
-    if baseline in groups:
-        rows = [Pair(labels[variant], variant, baseline) for variant in groups if variant != baseline]
-    if baseline == BASELINE:
-        changes = [
-            Pair(contrast.what, contrast.variant, contrast.against)
-            for contrast in stored_contrasts(task, groups)
-            if contrast.against != BASELINE
-        ]
+    experiment, groups = figure.experiment, runs_of_figure(profile, figure)
+    task, labels, rows = task_shown(experiment, groups), labels_of(experiment, groups), []
+    if BASELINE in groups:
+        rows = [Pair(labels[variant], variant, BASELINE) for variant in groups if variant != BASELINE]
+    changes = [
+        Pair(contrast.what, contrast.variant, contrast.against)
+        for contrast in stored_contrasts(task, groups)
+        if contrast.against != BASELINE
+    ]
     if not rows and not changes:
-        needed = "two variants to compare" if baseline in groups else baseline
-        raise NotStoredError(f"{name} needs {needed} among the stored runs of profile {profile}")
+        needed = "two variants to compare" if BASELINE in groups else BASELINE
+        raise NotStoredError(f"{figure.label} needs {needed} among the stored runs of profile {profile}")
     kind = next(iter(groups.values()))[0].kind
     panels = {score: column_of(task, kind, score) for score in scores or compared_scores(task)}
     model = judged_with(profile, experiment)
@@ -162,9 +145,8 @@ def draw_pairs(
                 seed_by_seed(groups, pair.variant, pair.against, score),
                 reported_difference(task, pair.variant, pair.against, score),
             )
-            for pair, difference in zip(rows + changes, pair_differences(values[score], pairs, baseline), strict=True)
+            for pair, difference in zip(rows + changes, pair_differences(values[score], pairs), strict=True)
         }
-    base_label = "Transformer" if baseline == BASELINE else labels[baseline]
     if LOWEST_LOSS in lines:
         losses = {pair: line.difference for pair, line in lines[LOWEST_LOSS].items()}
         rows.sort(key=lambda pair: (verdict(losses[pair]) == NOT_JUDGED, losses[pair].mean))
@@ -195,9 +177,9 @@ def draw_pairs(
             ax.tick_params(labelsize=SMALL)
             verdicts += decisions
         label = with_unit(panel.label, panel.unit)
-        if baseline in groups:
-            base = means_of({baseline: groups[baseline]}, score)[baseline]
-            label += f"\nthe {base_label}'s: {as_printed(base.mean, panel.digits, base.half)}"
+        if BASELINE in groups:
+            base = means_of({BASELINE: groups[BASELINE]}, score)[BASELINE]
+            label += f"\nthe Transformer's: {as_printed(base.mean, panel.digits, base.half)}"
         column[-1].set_xlabel(label, fontsize=SMALL)
     handles = [Line2D([], [], color="0.2", marker="o", ms=2.5, mew=0, ls="none", label="a seed")]
     handles += plotting.verdict_handles(verdicts)
@@ -206,7 +188,7 @@ def draw_pairs(
     if MARGINS.keys() & panels.keys():
         handles.append(shaded())
     plotting.add_handles(fig, handles, 4, SMALL)
-    subject = f"{task.table}: differences from the {base_label}"
+    subject = f"{task.table}: differences from the Transformer"
     if changes:
         subject += ", and effects of single changes"
     outliers = {panel.label: uneven(values[score]) for score, panel in panels.items()}

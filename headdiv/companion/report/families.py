@@ -94,15 +94,15 @@ def compared_scores(task: PaperTask) -> dict[str, Column]:
 # ---- pairs of variants
 
 
-def pair_differences(scores: Scores, pairs: Sequence[tuple[str, str]], baseline: str = BASELINE) -> list[Difference]:
+def pair_differences(scores: Scores, pairs: Sequence[tuple[str, str]]) -> list[Difference]:
     """The first minus the second of each pair of variants.
 
     Pairs with the baseline have Dunnett's intervals, simultaneous over all variants with scores, so that they are the
     same wherever they stand; those of the other pairs are simultaneous over these pairs.
     """
-    differences = comparison.differences(scores, [pair for pair in pairs if pair[1] != baseline])
-    for variant, difference in comparison.against(scores, baseline).items():
-        differences[variant, baseline] = difference
+    differences = comparison.differences(scores, [pair for pair in pairs if pair[1] != BASELINE])
+    for variant, difference in comparison.against(scores, BASELINE).items():
+        differences[variant, BASELINE] = difference
     return [differences.get(pair, NO_DIFFERENCE) for pair in pairs]
 
 

@@ -48,7 +48,7 @@ def lowest_so_far(run: RunResult, epochs: int) -> np.ndarray:
     return np.pad(lowest, (0, epochs - len(lowest)), mode="edge")
 
 
-def gaps(groups: Groups, baseline: str = BASELINE) -> dict[str, list[Difference]]:
+def gaps(groups: Groups) -> dict[str, list[Difference]]:
     """By variant, after each epoch of the longest run: `lowest_so_far` minus the baseline's, a mean over seeds.
 
     Each epoch has an additive model of variant and seed of its own, and Dunnett's intervals, simultaneous over the
@@ -61,8 +61,8 @@ def gaps(groups: Groups, baseline: str = BASELINE) -> dict[str, list[Difference]
         losses = {
             name: {seed: float(curve[epoch]) for seed, curve in by_seed.items()} for name, by_seed in curves.items()
         }
-        by_epoch.append(comparison.against(losses, baseline))
-    return {name: [differences[name] for differences in by_epoch] for name in groups if name != baseline}
+        by_epoch.append(comparison.against(losses, BASELINE))
+    return {name: [differences[name] for differences in by_epoch] for name in groups if name != BASELINE}
 
 
 @figure_kind(
@@ -75,23 +75,18 @@ def gaps(groups: Groups, baseline: str = BASELINE) -> dict[str, list[Difference]
     ),
 )
 def draw_gap(profile: str, figure: FigureEntry) -> Figure:
-    """`draw_gaps` as a paper's file asks for it."""
-    return draw_gaps(profile, figure.experiment)
-
-
-def draw_gaps(profile: str, experiment: str, baseline: str = BASELINE) -> Figure:
     """A panel for each variant: its `gaps` as a line with a band, and how many of its trainings ended by patience.
 
     Raises:
         NotStoredError: the baseline and another variant are not both stored.
     """
-    groups = by_variant(profile, experiment)
-    variants = [variant for variant in groups if variant != baseline]
-    if baseline not in groups or not variants:
-        raise NotStoredError(f"the gap by epoch needs {baseline} and another variant among profile {profile}'s runs")
+    experiment, groups = figure.experiment, by_variant(profile, figure.experiment)
+    variants = [variant for variant in groups if variant != BASELINE]
+    if BASELINE not in groups or not variants:
+        raise NotStoredError(f"the gap by epoch needs {BASELINE} and another variant among profile {profile}'s runs")
     labels, pending_note = labels_of(experiment, groups), not_judged_yet(profile, experiment, groups)
     loss = PANELS[LOWEST_LOSS]
-    all_gaps, margin = gaps(judged_with(profile, experiment), baseline), MARGINS[LOWEST_LOSS]
+    all_gaps, margin = gaps(judged_with(profile, experiment)), MARGINS[LOWEST_LOSS]
     shown = {variant: all_gaps[variant] for variant in variants}
     columns = min(COLUMNS, len(variants))
     rows = math.ceil(len(variants) / columns)
@@ -120,7 +115,7 @@ def draw_gaps(profile: str, experiment: str, baseline: str = BASELINE) -> Figure
     for ax in axes.flat[max(len(variants) - columns, 0) : len(variants)]:  # nothing is below these
         ax.tick_params(labelbottom=True)
         ax.set_xlabel("epoch", fontsize=SMALL)
-    fig.supylabel(f"{loss.label} so far ({loss.unit})\nminus the {labels[baseline]}'s", fontsize=SMALL)
+    fig.supylabel(f"{loss.label} so far ({loss.unit})\nminus the {labels[BASELINE]}'s", fontsize=SMALL)
     equivalence = Line2D([], [], color="0.35", lw=0.8, ls="--", label=f"equivalence: within ±{margin} nats")
     add_handles(fig, [*verdict_areas(verdicts), equivalence], 4, SMALL)
     heading = f"{title('Gap by epoch', groups)}; simultaneous 95 % intervals at each epoch"
