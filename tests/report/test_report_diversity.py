@@ -89,3 +89,21 @@ def test_the_table_comes_from_five_variants_on(project):
     figure = figures.draw("headtohead_diversity", "p")
     assert figure.get_suptitle() == "Diversity and score: toy, 2 epochs, 9 runs of 5 variants"
     assert ["ρ" in ax.get_title() for ax in figure.axes] == [False, True, False]  # the cosine alone is stored
+
+
+@pytest.mark.parametrize("cosine", [0.6, -0.6, 0.06])
+def test_a_lone_method_stands_at_the_edge_of_an_axis_that_the_others_fill(project, cosine):
+    variants = ["baseline", "direct-8", "alphas", "dis-o", "moa-32-4", "moa-8-4"]
+    write_profile(project, "p", EXPERIMENT, variants=variants)
+    for place, variant in enumerate(variants):
+        stored = run(variant, 1, bleu=20.0 + place)
+        for module in stored["heads"]["measures"].values():
+            value = {"moa-32-4": cosine, "moa-8-4": 1.1 * cosine}.get(variant, 0.01 * place)
+            module["cosine"] = np.where(np.eye(3), 1.0, value).tolist()
+        put(stored)
+    ax = figures.draw("headtohead_diversity", "p").axes[1]
+    texts = [text.get_text() for text in ax.texts]
+    assert texts == {0.6: ["0.600 to 0.660 →"], -0.6: ["← −0.660 to −0.600"], 0.06: []}[cosine]
+    low, high = ax.get_xlim()
+    assert (low < cosine < high) == (not texts)
+    assert low < 0 < 0.03 < high

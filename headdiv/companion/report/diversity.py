@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -13,7 +14,7 @@ from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed, plural, signed
 from headdiv.companion.report.groups import Groups, runs_of_figure, title_without_seeds
-from headdiv.companion.report.looks import looks
+from headdiv.companion.report.looks import Look, looks
 from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
 from headdiv.companion.report.plotting import (
     SMALL,
@@ -29,6 +30,7 @@ from headdiv.methods import METHODS
 SHOWN = ("cka", "cosine", "effective_rank")
 FAR = 10  # BLEU from the median variant: a model that has learnt little
 FEWEST = 5  # variants; with fewer a curve says nothing
+LONE = 0.4  # of an axis' width, in which all other methods lie: it leaves such a method out
 
 
 class Relation(NamedTuple):
@@ -171,6 +173,39 @@ def _counts(table: pd.DataFrame) -> str:
     return f"{plural(len(table), 'run')} of {plural(table['variant'].nunique(), 'variant')}"
 
 
+def lone_runs(table: pd.DataFrame, measure: str) -> pd.DataFrame:
+    """The runs of the method that alone makes the axis of a measure far wider than the others need (`LONE`).
+
+    There are none where there are few variants, or no measure.
+    """
+    widths = {}
+    for method in table["method"].unique():
+        others = table.loc[table["method"] != method, measure]
+        widths[method] = others.max() - others.min()
+    alone = min(widths, key=lambda method: widths[method])
+    whole = table[measure].max() - table[measure].min()
+    is_lone = table["variant"].nunique() >= FEWEST and widths[alone] < LONE * whole
+    return table[(table["method"] == alone) & is_lone]
+
+
+def _cut_axis(ax: Axes, table: pd.DataFrame, lone: pd.DataFrame, measure: str, look: Look) -> None:
+    """Give an axis the range of the other runs; lone ones stand at its edge, with an arrow and their values."""
+    others, digits = table.drop(lone.index)[measure], MEASURES[measure][1]
+    room = 0.05 * (others.max() - others.min())
+    low, high = others.min() - room, others.max() + room
+    ax.set_xlim(low, high)
+    for beyond, edge, arrow, offset, side in (
+        (lone[lone[measure] < low], low, "← {}", 6, "left"),
+        (lone[lone[measure] > high], high, "{} →", -6, "right"),
+    ):
+        if len(beyond):
+            ax.plot([edge] * len(beyond), beyond[SCORE], clip_on=False, **look)
+            ends = dict.fromkeys(as_printed(end, digits) for end in (beyond[measure].min(), beyond[measure].max()))
+            middle = beyond[SCORE].sort_values().iloc[len(beyond) // 2]
+            place = {"xytext": (offset, 0), "textcoords": "offset points", "ha": side, "va": "center"}
+            ax.annotate(arrow.format(" to ".join(ends)), (edge, middle), fontsize=SMALL, **place)
+
+
 def _label(method: str) -> str:
     return METHODS[method].Options.label or method.replace("-", " ").capitalize()
 
@@ -182,14 +217,20 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     table = runs_table(groups)
     related, baseline = relations(table), table[table["variant"] == BASELINE]
     styles = looks({method: {"name": method} for method in table["method"].unique()})
+    styles = {
+        method: look | {"ls": "none", "ms": 6, "alpha": 0.7, "mew": 0.5, "mec": "0.2"}
+        for method, look in styles.items()
+    }
     fig, axes = new_figure(9.2, 4.6, 1, len(SHOWN), sharey=True)
     for ax, name in zip(axes.flat, SHOWN, strict=True):
         for method, runs in table.groupby("method", sort=False):
-            points = styles[method] | {"ls": "none", "mew": 0.5, "mec": "0.2"}
-            ax.plot(runs[name], runs[SCORE], ms=6, alpha=0.7, label=_label(method), **points)
+            ax.plot(runs[name], runs[SCORE], label=_label(method), **styles[method])
             if is_sweep(runs):
                 means = pd.concat([baseline, runs]).groupby("strength")[[name, SCORE]].mean()
-                ax.plot(means[name], means[SCORE], color=points["color"], lw=1)
+                ax.plot(means[name], means[SCORE], color=styles[method]["color"], lw=1)
+        lone = lone_runs(table, name)
+        if len(lone):
+            _cut_axis(ax, table, lone, name, styles[lone["method"].iloc[0]])
         if name in related:
             rho, low, high = (signed(value, 2) for value in related[name][:3])
             ax.set_title(f"Spearman's ρ {rho} ({low} to {high})", fontsize=SMALL)
