@@ -17,7 +17,7 @@ from headdiv.companion.report.diversity import DIVERSITY_NOTE, diversity_table
 from headdiv.companion.report.families import compared_scores, outlier_note, scores_of, single_changes
 from headdiv.companion.report.formats import NONE, as_printed, enough_digits, plural, with_intervals, with_unit
 from headdiv.companion.report.groups import all_quiet, other_rows_note, signatures_of
-from headdiv.companion.report.measures import MEASURES, SCORE, mean_measure
+from headdiv.companion.report.measures import MEASURES, SCORE
 from headdiv.companion.report.result_tables import Results, difference_table
 from headdiv.companion.report.table_data import TableData, interval_columns
 from headdiv.companion.report.verdicts import ALPHA, MARGINS, NO_DIFFERENCE
@@ -142,9 +142,8 @@ def comparison_data(results: Results) -> TableData:
     p_values, p_signature, missing = bootstrap(results)
     scores = compared_scores(task)
     other_scores = {name: column for name, column in scores.items() if name != SCORE}
-    measures = MEASURED | {name: lambda run, name=name: mean_measure(run, name) for name in MEASURES}
-    means = {name: results.means(name) for name in scores}
-    for name, measure in measures.items():
+    means = {name: results.means(name) for name in (*scores, *MEASURES)}
+    for name, measure in MEASURED.items():
         means[name] = [interval([measure(run) for run in runs]) for runs in groups.values()]
     numbers = comparison_numbers(results, means, p_values)
 
