@@ -9,21 +9,13 @@ from reported import metrics, put, write_profile
 
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.run_result import metrics_path, read_outputs
-from headdiv.companion.report import tables
-from headdiv.companion.report.draw import draw_paper
-from headdiv.core.errors import DataError, NotStoredError
+from headdiv.core.errors import DataError
 from headdiv.core.files import write_json
 
 
 @pytest.fixture(autouse=True)
-def profiles(project):
-    """The same profile with results and without, and one of a single experiment."""
-    for name in ("p", "empty"):
-        write_profile(project, name)
-    write_profile(project, "alone", "lm")
-
-
-# ---- the store
+def profile(project):
+    write_profile(project, "p")
 
 
 def test_metrics_lie_where_the_pipeline_looks_for_them(project):
@@ -96,25 +88,6 @@ def test_variants_may_differ_in_size_and_runs_in_when_they_are_saved(project):
     assert [run.variant for run in store.stored("p", EXPERIMENT)] == ["baseline", "direct-8"]
 
 
-def test_what_is_stored_is_drawn_and_the_rest_named(project):
-    write_profile(project, "part", "translation", "qa", variants=["baseline", "direct-8"])
-    put(metrics("baseline", 1, task="qa"), metrics("direct-8", 1, task="qa"), profile="part")
-    message = r"^\d+ of \d+ not drawn: .*results/part/deacon/translation: no stored results; `[^`]*` makes them$"
-    with pytest.raises(NotStoredError, match=message):
-        draw_paper("part", "deacon")
-    tables = project.home / "results" / "part" / "tables"
-    assert sorted(path.name for path in tables.iterdir()) == ["deacon_qa.csv", "deacon_qa.md"]
-
-
-def test_drawing_needs_no_data(project):
-    """As in a clone with stored results of files that are elsewhere."""
-    split = {"en": "$NOWHERE/a.en", "de": "$NOWHERE/a.de"}
-    own = {"name": "own", "files": dict.fromkeys(("train", "valid", "test"), split), "held_out": 500}
-    project.write_profile("own", data=own)
-    with pytest.raises(NotStoredError, match="no stored results"):
-        draw_paper("own", "deacon")
-
-
 @pytest.mark.parametrize(
     ("content", "message"), [({}, "format None, expected 3"), ({"format": 2}, "format 2"), ({"format": 3}, "paper")]
 )
@@ -123,7 +96,7 @@ def test_metrics_of_another_format_and_without_a_key_are_refused(content, messag
     write_json(path, content)
     command = f"headdiv train {EXPERIMENT} baseline --seed 2 --profile p"
     with pytest.raises(DataError, match=rf"^{path}: .*{message}.*; `{command}` makes it anew$"):
-        tables.table_data("p", EXPERIMENT)
+        store.stored("p", EXPERIMENT)
 
 
 @pytest.mark.parametrize(("key", "other"), [("seed", 2), ("paper", "dpp")])
