@@ -65,7 +65,8 @@ def headed_too(recorded, project):
         "headtohead/tuned": ("baseline", "direct-8"),
     }
     put(*(headed(variant, 1, experiment=name) for name, variants in of_heads.items() for variant in variants))
-    put(*(homeostatic("baseline", 1, experiment=name) for name in HOMEOSTASIS), homeostatic("rfb-50", 1))
+    put(*(homeostatic("baseline", 1, experiment=name) for name in HOMEOSTASIS))
+    put(homeostatic("rfb-50", 1), homeostatic("kwta-50", 1, experiment="homeostasis/memorisation"))
     put(*(routed(variant, 1, experiment=name) for name in MIXED for variant in ("baseline", "moa-8-8", "moa-32-4")))
 
 
