@@ -13,7 +13,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report.differences import column_of
 from headdiv.companion.report.families import means_of, scores_of
 from headdiv.companion.report.formats import as_printed, signed
-from headdiv.companion.report.groups import Groups, by_variant, judged_with, labels_of, not_judged_yet, task_shown
+from headdiv.companion.report.groups import by_variant, judged_with, labels_of, not_judged_yet, task_shown
 from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NO_DIFFERENCE, NOT_YET, verdict
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import NotStoredError
@@ -54,11 +54,13 @@ def compare(profile: str, experiment: str | None = None, baseline: str = BASELIN
 
 
 def _compare(profile: str, experiment: str, baseline: str) -> pd.DataFrame:
-    groups, frames = _stored_groups(profile, experiment, baseline), []
+    groups, frames = by_variant(profile, experiment), []
+    if baseline not in groups:
+        raise NotStoredError(f"{experiment}: no run of {baseline} is stored; there are: {', '.join(groups)}")
     order = [baseline, *(variant for variant in groups if variant != baseline)]
     task, kind, model = task_shown(experiment, groups), groups[baseline][0].kind, judged_with(profile, experiment)
     labels, pending_note = labels_of(experiment, order), not_judged_yet(profile, experiment, groups)
-    for score in _scores(kind):
+    for score in (LOWEST_LOSS, TASKS[kind].main_score.name):
         column, means = column_of(task, kind, score), means_of(groups, score)
         differences = comparison.against(scores_of(model, score), baseline)
         rows = [differences.get(variant, NO_DIFFERENCE) for variant in order]
@@ -80,18 +82,6 @@ def _compare(profile: str, experiment: str, baseline: str) -> pd.DataFrame:
         }
         frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
-
-
-def _scores(kind: str) -> list[str]:
-    """The primary measure and the task's main score."""
-    return [LOWEST_LOSS, TASKS[kind].main_score.name]
-
-
-def _stored_groups(profile: str, experiment: str, baseline: str) -> Groups:
-    groups = by_variant(profile, experiment)
-    if baseline not in groups:
-        raise NotStoredError(f"{experiment}: no run of {baseline} is stored; there are: {', '.join(groups)}")
-    return groups
 
 
 def as_text(profile: str, baseline: str = BASELINE) -> str:

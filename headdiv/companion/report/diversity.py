@@ -30,7 +30,8 @@ from headdiv.methods import METHODS
 SHOWN = ("cka", "cosine", "effective_rank")
 FAR = 10  # BLEU from the median variant: a model that has learnt little
 FEWEST = 5  # variants; with fewer a curve says nothing
-LONE = 0.4  # of an axis' width, in which all other methods lie: it leaves such a method out
+LONE = 0.4  # of an axis' width: a method is left out where all others fill less
+POINT = {"ls": "none", "ms": 6, "alpha": 0.7, "mew": 0.5, "mec": "0.2"}
 
 
 class Relation(NamedTuple):
@@ -184,8 +185,9 @@ def lone_runs(table: pd.DataFrame, measure: str) -> pd.DataFrame:
         widths[method] = others.max() - others.min()
     alone = min(widths, key=lambda method: widths[method])
     whole = table[measure].max() - table[measure].min()
-    is_lone = table["variant"].nunique() >= FEWEST and widths[alone] < LONE * whole
-    return table[(table["method"] == alone) & is_lone]
+    if table["variant"].nunique() < FEWEST or not widths[alone] < LONE * whole:  # also where there is no measure
+        return table.iloc[:0]
+    return table[table["method"] == alone]
 
 
 def _cut_axis(ax: Axes, table: pd.DataFrame, lone: pd.DataFrame, measure: str, look: Look) -> None:
@@ -216,11 +218,8 @@ def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     groups = runs_of_figure(profile, figure, "measures")
     table = runs_table(groups)
     related, baseline = relations(table), table[table["variant"] == BASELINE]
-    styles = looks({method: {"name": method} for method in table["method"].unique()})
-    styles = {
-        method: look | {"ls": "none", "ms": 6, "alpha": 0.7, "mew": 0.5, "mec": "0.2"}
-        for method, look in styles.items()
-    }
+    methods = {method: {"name": method} for method in table["method"].unique()}
+    styles = {method: look | POINT for method, look in looks(methods).items()}
     fig, axes = new_figure(9.2, 4.6, 1, len(SHOWN), sharey=True)
     for ax, name in zip(axes.flat, SHOWN, strict=True):
         for method, runs in table.groupby("method", sort=False):
