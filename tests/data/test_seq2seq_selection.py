@@ -101,6 +101,9 @@ def test_several_files_follow_each_other(mine, folder):
     assert load_translation(config).test.text == [*PAIRS[:2], ("It's en.", "It's de."), ("T", "T")]
     swapped = {language: [listed[1], listed[0], listed[2]] for language, listed in names.items()}
     assert content_key(config.model_copy(update={"files": config.files | {"test": swapped}})) != content_key(config)
+    repeated = {language: [*listed, f"test.{language}"] for language, listed in names.items()}
+    twice = config.model_copy(update={"files": config.files | {"test": repeated}})
+    assert load_translation(twice).test.text == load_translation(config).test.text
     uneven = config.model_copy(update={"files": config.files | {"test": names | {"de": "test.de"}}})
     with exactly("data.files.test: found 3 files of 'en' but 1 of 'de', expected equally many"):
         load_translation(uneven)

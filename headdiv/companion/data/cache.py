@@ -75,7 +75,8 @@ def locate(config: DataConfig) -> dict[str, Files]:
     """The files of each split that is read; a public data set is fetched where it is not there yet.
 
     A path may hold environment variables (``$HEADDIV_MIRROR/xsum/train.jsonl``) and, where several
-    files are allowed, patterns. Relative ones begin at the project's folder.
+    files are allowed, patterns; a file that two of them match is there once, but for the files of languages, which
+    stand in pairs. Relative paths begin at the project's folder.
 
     Raises:
         ConfigError: an environment variable is not set.
@@ -90,8 +91,10 @@ def locate(config: DataConfig) -> dict[str, Files]:
         return located
     for key, name in config.read_splits.items():
         files = config.files[name]
-        roles = files if isinstance(files, dict) else {"examples": files}
-        located[key] = {role: _find_files(patterns, f"data.files.{name}") for role, patterns in roles.items()}
+        if isinstance(files, dict):
+            located[key] = {role: _find_files(patterns, f"data.files.{name}") for role, patterns in files.items()}
+        else:
+            located[key] = {"examples": list(dict.fromkeys(_find_files(files, f"data.files.{name}")))}
     return located
 
 

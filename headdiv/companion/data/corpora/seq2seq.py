@@ -195,7 +195,8 @@ def _read_pairs(config: TranslationData, bad_records: BadRecords, only: str | No
             if len(sources) != len(targets):
                 counts = f"{len(sources)} files of {config.source!r} but {len(targets)} of {config.target!r}"
                 raise DataError(f"data.files.{config.splits[split]}: found {counts}, expected equally many")
-            sides = [tuple(map(parallel.read_side, paths)) for paths in zip(sources, targets, strict=True)]
+            pairs_of_files = dict.fromkeys(zip(sources, targets, strict=True))  # patterns may match a pair twice
+            sides = [tuple(map(parallel.read_side, paths)) for paths in pairs_of_files]
         keep_empty = split == "train" and config.cleans
         texts[split] = []
         for source, target in sides:
