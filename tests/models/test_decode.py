@@ -1,7 +1,6 @@
 """Search against literal searches, cached decoding against decoding without a cache."""
 
 import copy
-import itertools
 import math
 
 import numpy as np
@@ -11,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.companion.models import decoding as decode
-from headdiv.companion.models.batching import BEGIN, END, PAD, Pairs, make_batch
-from headdiv.companion.models.decoding import CachedDecoder, beam_search, translate
+from headdiv.companion.models.batching import BEGIN, END, Pairs, make_batch
+from headdiv.companion.models.decoding import beam_search, translate
 from headdiv.companion.models.sizes import DecodeConfig, ModelConfig
 from headdiv.companion.models.transformer import Transformer, initialise
 from headdiv.methods import make_method
@@ -36,17 +35,17 @@ def log_probabilities(seed, sentence, prefix, sharpness=1.5):
 
 
 class Table:
-    """A Decoder whose words are drawn from (seed, sentence, all words before) alone."""
+    """Lines of a search whose words are drawn from (seed, sentence, all words before) alone."""
 
     def __init__(self, seed, sentences, width):
         self.width = width
         self.seed, self.lines, self.steps = seed, [(s, ()) for s in sentences], 0
 
-    def step(self, words, position):
+    def step(self, words):
         assert len(words) == len(self.lines)
         self.lines = [(s, (*prefix, w)) for (s, prefix), w in zip(self.lines, words.tolist(), strict=True)]
-        assert all(len(prefix) == position + 1 for _, prefix in self.lines)
         self.steps += 1
+        assert all(len(prefix) == self.steps for _, prefix in self.lines)
         return torch.stack([log_probabilities(self.seed, s, prefix[1:]) + 3.0 for s, prefix in self.lines])
 
     def select(self, lines):
@@ -56,8 +55,12 @@ class Table:
         assert all(numbers.count(s) <= self.width for s in numbers)
 
 
+def searched(lines, limits, width, alpha):
+    return beam_search(lines.step, lines.select, torch.as_tensor(limits), width, alpha)
+
+
 def search(seed, sentences, limits, width, alpha):
-    return beam_search(Table(seed, sentences, width), torch.tensor(limits), width, alpha)
+    return searched(Table(seed, sentences, width), limits, width, alpha)
 
 
 def literal_greedy(seed, sentence, limit):
@@ -84,15 +87,6 @@ def literal_beam(seed, sentence, limit, width, alpha):
     return list(max(ended)[1])
 
 
-def exhaustive(seed, sentence, limit, alpha):
-    best = (-math.inf, ())
-    for length in range(1, limit + 1):
-        for prefix in itertools.product(FREE, repeat=length - 1):
-            score = sum(float(log_probabilities(seed, sentence, prefix[:i])[w]) for i, w in enumerate((*prefix, END)))
-            best = max(best, (score / length**alpha, prefix))
-    return list(best[1])
-
-
 many_limits = st.lists(st.integers(1, 5), min_size=1, max_size=4)
 
 
@@ -108,14 +102,6 @@ def test_beam_is_the_literal_one_that_never_stops_early(seed, limits, width, alp
     assert outputs == [literal_beam(seed, s, limit, width, alpha) for s, limit in enumerate(limits)]
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
-@pytest.mark.parametrize("seed", range(2))
-def test_a_wide_beam_finds_the_best_of_all_outputs(seed, alpha):
-    limits = [4, 3, 1]
-    outputs = search(seed, range(3), limits, len(FREE) ** 3, alpha)
-    assert outputs == [exhaustive(seed, s, limit, alpha) for s, limit in enumerate(limits)]
-
-
 class Fixed(Table):
     """The same log-probabilities after every word."""
 
@@ -125,8 +111,8 @@ class Fixed(Table):
         for word, value in log_p.items():
             self.log_p[word] = value
 
-    def step(self, words, position):
-        super().step(words, position)
+    def step(self, words):
+        super().step(words)
         return self.log_p.expand(len(words), V)
 
 
@@ -134,39 +120,32 @@ def test_search_ends_early_exactly_when_nothing_can_beat_the_best():
     # END at once scores log .6; a living hypothesis of log .4 after the first word can reach log .4 / 20^α
     log_p = {END: math.log(0.6), 4: math.log(0.4)}
     without = Fixed(log_p, 1, 2)
-    assert beam_search(without, torch.tensor([20]), 2, 0.0) == [[]]
+    assert searched(without, [20], 2, 0.0) == [[]]
     assert without.steps == 1
     # with α = 1: after n words the bound is n log .4 / 20, and the best is END at once, log .6 = −.511,
     # until n log .4 / 20 ≤ log .6: n = 12
     by_length = Fixed(log_p, 1, 2)
-    assert beam_search(by_length, torch.tensor([20]), 2, 1.0) == [[]]
+    assert searched(by_length, [20], 2, 1.0) == [[]]
     assert by_length.steps == 12
     greedy = Fixed(log_p, 3, 1)
-    assert beam_search(greedy, torch.tensor([20, 3, 9]), 1, 1.0) == [[], [], []]
+    assert searched(greedy, [20, 3, 9], 1, 1.0) == [[], [], []]
     assert greedy.steps == 1
-
-
-@pytest.mark.parametrize("width", [1, 3])
-def test_a_search_that_never_meets_its_end_stops_at_the_limit(width):
-    endless = Fixed({4: math.log(0.7), 5: math.log(0.3 - 1e-6), END: math.log(1e-6)}, 2, width)
-    assert beam_search(endless, torch.tensor([6, 3]), width, 1.0) == [[4] * 5, [4] * 2]
-    assert endless.steps == 6
 
 
 def test_greedy_compares_words_without_rounding():
     """After a long way down, sums of log-probabilities are too coarse to tell two words apart."""
 
     class Close(Table):
-        def step(self, words, position):
-            super().step(words, position)
+        def step(self, words):
+            super().step(words)
             log_p = torch.full((V,), -40.0)
-            if position < 40:
+            if self.steps <= 40:
                 log_p[[4, 5, 1]] = 0.0
             else:
                 log_p[END], log_p[5] = 0.0, 2e-7  # one rounding step apart
             return log_p.expand(len(words), V)
 
-    output = beam_search(Close(0, [0], 1), torch.tensor([60]), 1, 1.0)[0]
+    output = searched(Close(0, [0], 1), [60], 1, 1.0)[0]
     assert len(output) == 59
 
 
@@ -174,14 +153,14 @@ def test_greedy_compares_words_without_rounding():
 
 
 class Uncached:
-    """The Decoder protocol the slow way: every step runs the whole prefix of every line again."""
+    """The slow way: every step runs the whole prefix of every line again."""
 
     def __init__(self, model, sources, width):
         self.model = model
         self.sources = list(sources)
         self.prefixes = [[] for _ in self.sources]
 
-    def step(self, words, position):
+    def step(self, words):
         self.prefixes = [[*prefix, word] for prefix, word in zip(self.prefixes, words.tolist(), strict=True)]
         pairs = Pairs(self.sources, [np.array(prefix[1:], dtype=np.int64) for prefix in self.prefixes])
         batch = make_batch(pairs, range(len(self.sources)), window=1)
@@ -215,11 +194,17 @@ def some_sources(n=7, words=20, longest=6, seed=5):
     return [rng.integers(4, words, rng.integers(0, longest + 1)) for _ in range(n)]
 
 
-def cached(model, sources, width, length):
-    """A CachedDecoder over these sentences in this order."""
-    batch = make_batch(Pairs(sources, sources), range(len(sources)), window=1)
-    memory = model.encode(batch.source, batch.encoder)
-    return CachedDecoder(model, memory, batch.source_rows, width, length)
+class Cached:
+    """The model's own lines of a search for these sentences, in this order."""
+
+    def __init__(self, model, sources, width, length):
+        batch = make_batch(Pairs(sources, sources), range(len(sources)), window=1)
+        self.model = model
+        self.state = model.start(model.encode(batch.source, batch.encoder), batch.source_rows, length, width)
+        self.select = self.state.select
+
+    def step(self, words):
+        return self.model.output_embedding(self.model.step(words, self.state))
 
 
 @pytest.mark.parametrize("width", [1, 4])
@@ -228,12 +213,12 @@ def cached(model, sources, width, length):
 def test_cached_decoding_gives_the_same_words_as_uncached(method, width):
     model, sources = build(method), some_sources()
     limits = torch.tensor([len(source) + 4 for source in sources])
-    outputs = beam_search(cached(model, sources, width, int(limits.max())), limits, width, 1.0)
-    assert outputs == beam_search(Uncached(model, sources, width), limits, width, 1.0)
+    outputs = searched(Cached(model, sources, width, int(limits.max())), limits, width, 1.0)
+    assert outputs == searched(Uncached(model, sources, width), limits, width, 1.0)
     config = DecodeConfig(beam=width, length_penalty=1.0, max_length_factor=1.0, max_length_offset=3)
     assert translate(model, sources, config) == outputs
     short = translate(model, sources, config.model_copy(update={"length_penalty": 0.0}))
-    assert short == beam_search(cached(model, sources, width, int(limits.max())), limits, width, 0.0)
+    assert short == searched(Cached(model, sources, width, int(limits.max())), limits, width, 0.0)
     assert len(set(map(len, outputs))) > 1 or width > 1  # the test is worth something
     assert len(set(map(str, outputs))) > 2
 
@@ -243,10 +228,10 @@ def test_cached_decoding_gives_the_same_words_as_uncached(method, width):
 def test_a_half_precision_model_sees_nothing_that_is_masked(dtype):
     """Float16 ends long before the number that masks."""
     model, sources, W = build("baseline", dtype=dtype), some_sources(), 3
-    decoders = cached(model, sources, W, 3), cached(copy.deepcopy(model).float(), sources, W, 3)
+    decoders = Cached(model, sources, W, 3), Cached(copy.deepcopy(model).float(), sources, W, 3)
     words = torch.full((len(sources),), BEGIN)
     for position in range(3):
-        narrow, exact = (decoder.step(words, position)[:, :20] for decoder in decoders)
+        narrow, exact = (decoder.step(words) for decoder in decoders)
         torch.testing.assert_close(narrow.float(), exact, atol=0.1 if dtype == torch.bfloat16 else 0.01, rtol=0.0)
         lines = torch.arange(len(words)).repeat_interleave(W if position == 0 else 1)
         words = torch.arange(len(lines)) % 16 + 4
@@ -258,12 +243,11 @@ def test_a_half_precision_model_sees_nothing_that_is_masked(dtype):
 @torch.inference_mode()
 def test_cached_logits_are_the_uncached_ones_whatever_is_selected(method):
     model, sources, W = build(method), some_sources(4), 3
-    fast, slow = cached(model, sources, W, 6), Uncached(model, sources, W)
+    fast, slow = Cached(model, sources, W, 6), Uncached(model, sources, W)
     rng, sentence = np.random.default_rng(6), np.arange(4)  # of each line
     for position, going in enumerate(([0, 1, 2, 3], [0, 1, 2, 3], [0, 2, 3], [2, 3], [2], [2])):
         words = torch.from_numpy(rng.integers(20, size=len(sentence))) if position else torch.full((4,), BEGIN)
-        logits = slow.step(words, position)
-        torch.testing.assert_close(fast.step(words, position)[:, : logits.shape[1]], logits)
+        torch.testing.assert_close(fast.step(words), slow.step(words))
         parents = [rng.choice(np.flatnonzero(sentence == s), rng.integers(1, W + 1)) for s in going]
         lines = np.concatenate(parents)
         sentence = sentence[lines]
@@ -288,20 +272,15 @@ def test_translations_do_not_depend_on_batches_or_order(width):
     assert translations == [expected[i] for i in order]
 
 
-def test_translations_that_do_not_end_stop_at_the_length_allowed(monkeypatch):
-    model, sources = build("baseline"), some_sources(5)
-    monkeypatch.setattr(decode, "CachedDecoder", lambda *parts: Endless(CachedDecoder(*parts)))
-    config = DecodeConfig(beam=2, max_length_factor=2.0, max_length_offset=3)
-    for source, output in zip(sources, translate(model, sources, config), strict=True):
-        assert len(output) + 1 == 2 * (len(source) + 1) + 3  # END counts on both sides
-        assert not {PAD, BEGIN, END} & set(output)
-
-
-def test_outputs_are_no_longer_than_the_model_has_positions(monkeypatch):
-    monkeypatch.setattr(decode, "MAX_POSITIONS", 4)
-    model = build("baseline")
-    outputs = translate(model, some_sources(5), DecodeConfig(beam=1, max_length_offset=30))
-    assert max(map(len, outputs)) == 3
+def test_outputs_are_as_long_as_is_allowed_and_the_model_has_positions(monkeypatch):
+    monkeypatch.setattr(decode, "MAX_POSITIONS", 12)
+    allowed = []
+    monkeypatch.setattr(decode, "beam_search", lambda *parts: allowed.extend(parts[2].tolist()) or [[]] * 5)
+    sources = some_sources(5)
+    translate(build("baseline"), sources, DecodeConfig(max_length_factor=2.0, max_length_offset=3))
+    expected = [2 * (len(source) + 1) + 3 for source in sources]  # END counts on both sides
+    assert sorted(allowed) == sorted(min(length, 12) for length in expected)
+    assert min(expected) < 12 < max(expected)
 
 
 def test_translating_leaves_no_gradient_and_the_model_in_evaluation():
@@ -311,16 +290,3 @@ def test_translating_leaves_no_gradient_and_the_model_in_evaluation():
     assert not model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
-
-
-class Endless:
-    """Another decoder that never ends."""
-
-    def __init__(self, decoder):
-        self.decoder = decoder
-        self.select = decoder.select
-
-    def step(self, words, position):
-        logits = self.decoder.step(words, position)
-        logits[:, END] = -1e9
-        return logits

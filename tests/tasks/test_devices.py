@@ -117,9 +117,12 @@ def infer(task, model, batch):
     """Losses of a batch, and where a model writes word by word one step."""
     TASKS[task].loss(model, model.output_weight, batch)
     if hasattr(model, "start"):
-        memory, mask = torch.zeros(2, 5, WIDTH, device="meta"), torch.zeros(2, 5, device="meta")
-        state = model.start(2, 4) if task == "lm" else model.start(memory, mask, 4, 3)
-        model.step(torch.zeros(2, dtype=torch.int64, device="meta"), state)
+        if task == "lm":
+            state = model.start(2, 4)
+        else:
+            rows = batch.source_rows
+            state = model.start(torch.zeros(rows.tokens, WIDTH, device="meta"), rows, 4, 3)
+        model.step(torch.zeros(state.lines.texts, dtype=torch.int64, device="meta"), state)
 
 
 @pytest.mark.parametrize(("task", "options"), CASES)

@@ -6,8 +6,7 @@ V vocabulary, L longest output.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -18,53 +17,28 @@ from headdiv.companion.models.batching import BEGIN, END, PAD
 from headdiv.companion.models.sizes import DecodeConfig
 from headdiv.companion.models.transformer import Transformer
 from headdiv.core import progress
-from headdiv.nn.packing import (
-    MAX_POSITIONS,
-    AttentionLayout,
-    PackedRows,
-    assign_windows,
-    attention_mask,
-    masked_in,
-    pack,
-    pad_rows,
-)
+from headdiv.nn.packing import MAX_POSITIONS, AttentionLayout, assign_windows, attention_mask, pack
 
 NEVER = (PAD, BEGIN, END)  # no hypothesis continues with these
 
 
-class Decoder(Protocol):
-    """Gives the next word's logits for lines; at first there is one per sentence."""
-
-    def step(self, words: Tensor, position: int) -> Tensor:
-        """The words (N,) at ``position`` -> logits (N, V) of the words that follow."""
-
-    def select(self, lines: Tensor) -> None:
-        """Line i continues the former line lines[i]; a sentence's lines are adjacent, sentences in order."""
-
-
-class CachedDecoder:
-    """Computes one position per step; keys and values of earlier ones are kept."""
-
-    def __init__(self, model: Transformer, memory: Tensor, rows: PackedRows, width: int, length: int) -> None:
-        padded = pad_rows(memory, rows)  # (n, S, D)
-        empty = torch.arange(padded.shape[1], device=memory.device) >= rows.lengths[:, None]
-        mask = memory.new_zeros(empty.shape).masked_fill_(empty, masked_in(memory.dtype))
-        self.model, self.state = model, model.start(padded, mask, length, width)
-        self.select = self.state.select
-
-    def step(self, words: Tensor, position: int) -> Tensor:
-        """See `Decoder`."""
-        return F.linear(self.model.step(words, self.state), self.model.output_weight)
-
-
-def beam_search(decoder: Decoder, limits: Tensor, width: int, length_penalty: float) -> list[list[int]]:
+def beam_search(
+    step: Callable[[Tensor], Tensor],
+    select: Callable[[Tensor], object],
+    limits: Tensor,
+    width: int,
+    length_penalty: float,
+) -> list[list[int]]:
     """The most probable output for each sentence, by sum of log-probabilities over length^α.
 
     Width 1 is greedy search. A hypothesis that can no longer beat its sentence's best finished one keeps its place
     among the W but is no longer computed, and a sentence without others is finished: neither changes the result.
 
     Args:
-        decoder: holds a line for each sentence.
+        step: the words (N,) with which the lines end -> logits (N, V) of the words that follow; at first there is one
+            line per sentence.
+        select: called with lines (N,): line i continues the former line lines[i]. A sentence's lines are adjacent,
+            sentences in order.
         limits: (n,) maximum words of each output, END included; the last of them can only be END.
         width: W.
         length_penalty: α ≥ 0.
@@ -85,7 +59,7 @@ def beam_search(decoder: Decoder, limits: Tensor, width: int, length_penalty: fl
     never = torch.tensor(NEVER, device=device)
     for position in range(L):
         n, lines = len(sentence), live.flatten().nonzero().flatten()
-        scores = decoder.step(words[:, :, position].flatten()[lines], position).float()  # (N, V)
+        scores = step(words[:, :, position].flatten()[lines]).float()  # (N, V)
         # Greedy search compares words of one line alone, and without rounding.
         scores = scores.log_softmax(-1) if W > 1 else scores.clone()
         end = _dense(scores[:, END].clone(), lines, alive)
@@ -121,7 +95,7 @@ def beam_search(decoder: Decoder, limits: Tensor, width: int, length_penalty: fl
             sentence, words, alive, best, ended, live, parent_line = (
                 x[unfinished] for x in (sentence, words, alive, best, ended, live, parent_line)
             )
-        decoder.select(parent_line[live])
+        select(parent_line[live])
     return results
 
 
@@ -165,8 +139,12 @@ def _translate_batch(
     layout = AttentionLayout(rows, rows, attention_mask(rows, rows))
     memory = model.encode(torch.from_numpy(words.astype(np.int64)).to(device), layout)
     limits = (rows.lengths * config.max_length_factor + config.max_length_offset).long().clamp(max=MAX_POSITIONS)
-    decoder = CachedDecoder(model, memory, rows, config.beam, int(limits.max()))
-    results = beam_search(decoder, limits, config.beam, config.length_penalty)
+    state = model.start(memory, rows, int(limits.max()), config.beam)
+
+    def step(words: Tensor) -> Tensor:
+        return F.linear(model.step(words, state), model.output_weight)
+
+    results = beam_search(step, state.select, limits, config.beam, config.length_penalty)
     outputs: list[list[int]] = [[] for _ in sources]
     for number, output in zip(order, results, strict=True):
         outputs[number] = output

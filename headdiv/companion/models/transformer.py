@@ -23,7 +23,7 @@ from headdiv.methods.base import Method
 from headdiv.nn.caches import BeamState, Cache, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear
-from headdiv.nn.packing import MAX_POSITIONS, AttentionLayout
+from headdiv.nn.packing import MAX_POSITIONS, AttentionLayout, PackedRows, masked_in, pad_rows
 from headdiv.nn.sizes import AttentionSpec, BlockSpec, Kind, Sizes
 
 
@@ -156,8 +156,11 @@ class Transformer(nn.Module):
 
     # ---- one token at a time
 
-    def start(self, memory: Tensor, mask: Tensor, length: int, width: int = 1) -> State:
-        """One line for each text of padded memory (n, S, D) with mask (n, S): up to ``width``, of ``length`` tokens."""
+    def start(self, memory: Tensor, rows: PackedRows, length: int, width: int = 1) -> State:
+        """A line for each of n texts, of memory (T, D) on ``rows``; later up to ``width``, of ``length`` tokens."""
+        memory = pad_rows(memory, rows)  # (n, S, D)
+        empty = torch.arange(memory.shape[1], device=memory.device) >= rows.lengths[:, None]
+        mask = memory.new_zeros(empty.shape).masked_fill_(empty, masked_in(memory.dtype))  # (n, S)
         lines = BeamState(len(memory), width, length, like=memory)
         layers = [
             {
