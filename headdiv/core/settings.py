@@ -155,7 +155,8 @@ class Source:
             text = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             others = [path.stem for path in self.path.parent.glob("*.yaml")]
-            raise ConfigError(f"{self.path}: no such file{nearest(self.path.stem, others)}") from None
+            suggestion = nearest(self.path.stem, others) if others else ""
+            raise ConfigError(f"{self.path}: no such file{suggestion}") from None
         except UnicodeDecodeError as error:
             raise ConfigError(f"{self.path}: not UTF-8 text (byte offset {error.start})") from None
         except OSError as error:

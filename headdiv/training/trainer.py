@@ -136,7 +136,8 @@ class Trainer:
         """
         last = self.config.epochs if until is None else min(until, self.config.epochs)
         self._seed_generators()
-        if not self._restore() and (self._within_step or self.state.epoch.batches):
+        resumed = self._restore()
+        if not resumed and (self._within_step or self.state.epoch.batches):
             raise TrainingError(
                 f"{self.name}: was interrupted within epoch {len(self.state.curve) + 1}, and part of it is done; "
                 "expected a new model and Trainer, or the argument 'folder', from whose checkpoints a training goes on"
@@ -146,6 +147,9 @@ class Trainer:
         for number in range(len(self.state.curve), last):
             if self._out_of_patience(self.state.curve):
                 break
+            if resumed and distributed.is_first():
+                progress.message(f"{self.name}: going on from step {self.state.step}")
+            resumed = False
             name = f"epoch {number + 1}/{self.config.epochs}"
             try:
                 self._train_epoch(number, name)
@@ -304,8 +308,6 @@ class Trainer:
         self.state, self._unlogged = TrainerState(**stored | {"epoch": StepSums(**stored["epoch"])}), StepSums()
         forget_interrupted_step(self.model)
         self.stream.restore(self.state.stream)
-        if distributed.is_first():
-            progress.message(f"{self.name}: going on from step {self.state.step}")
         return True
 
 

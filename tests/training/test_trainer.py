@@ -69,13 +69,14 @@ def test_ranks_drop_different_values_out(monkeypatch):
     assert losses[0] != losses[1] == losses[2]
 
 
-def test_a_finished_training_is_not_repeated(tmp_path, monkeypatch):
+def test_a_finished_training_is_not_repeated(tmp_path, monkeypatch, capsys):
     first = trainer_of(folder=tmp_path, validate=lambda model: {"score": torch.tensor(2 + model.training)})
     state = first.run()
     assert [(point["score"], point["steps"]) for point in state.curve] == [(2.0, 4), (2.0, 8)]
     again = trainer_of(folder=tmp_path)
     fail_after(monkeypatch, 0)
     assert (again.run(), again.model.training) == (state, False)
+    assert "going on" not in capsys.readouterr().out
     torch.testing.assert_close(values(again.model), values(first.model), rtol=0, atol=0)
 
 
