@@ -60,10 +60,10 @@ def test_metrics_hold_everything_that_is_reported_and_are_recorded_in_their_plac
     assert bleu == pytest.approx(scores["bleu"]["value"], abs=1e-9)
 
 
-def test_examples_are_the_first_sentences_of_the_test_set(run):
+def test_examples_are_the_first_sentences_of_the_test_set_with_their_outputs(run):
     table = TRANSLATION.examples(run, 3)
-    assert list(table.columns) == ["source", "reference", "translation"]
-    assert list(zip(table["source"], table["reference"], strict=True)) == run.corpus.test.text[:3]
+    assert list(table.columns) == ["text", "reference", "translation"]
+    assert list(zip(table["text"], table["reference"], strict=True)) == run.corpus.test.text[:3]
     assert list(table["translation"]) == TRANSLATION.outputs(run)[:3]
     assert len(TRANSLATION.examples(run, 100)) == 8
 

@@ -35,6 +35,7 @@ def test_the_data_of_every_task_are_seen(project, task):
     content = {"title": "p", "seeds": [1], "experiments": {f"deacon/{task}": sections}}
     project.write_config("p", yaml.safe_dump(content))
     config = run_config("p", f"deacon/{task}", "baseline", 1)
-    examples = TASKS[config.kind].data_examples(TASKS[config.kind].load(config.data), 1)
-    assert html.escape(str(examples.iloc[0, 0])[:20]) in run_views.show_data(config).to_html()
+    kind = TASKS[config.kind]
+    (example,) = kind.example_texts(kind.load(config.data), "valid", 1)
+    assert html.escape(example.text[:20]) in run_views.show_data(config).to_html()
     assert isinstance(run_views.show_lengths(config), Image)

@@ -268,16 +268,16 @@ def test_outputs_are_kept_beside_the_model(home, monkeypatch, kind, other):
 
 def test_examples_are_rows_of_text(task, run):
     shown = task.examples(run, 3)
-    assert len(shown) == 3
+    assert len(shown) == len(task.example_texts(run.corpus, "valid", 3)) == 3
     assert all(isinstance(cell, str) for cell in shown.to_numpy().ravel())
-    assert len(task.data_examples(run.corpus, 2)) == 2
+    assert shown[task.output].tolist() == [
+        task.apply(run, *row[:2]) for row in task.example_texts(run.corpus, "test", 3)
+    ]
     assert all(np.issubdtype(sizes.dtype, np.integer) and len(sizes) for sizes in task.lengths(run.corpus).values())
 
 
 def test_a_text_that_is_typed_in_is_read_and_answered(task, run):
-    examples = task.example_texts(run, 2)
-    assert len(examples) == 2
-    text, second, _ = examples[0]
+    text, second, _ = task.example_texts(run.corpus, "test", 1)[0]
     assert (second is not None) == task.second_is_input
     batch = task.example_batch(run, text, second)
     assert task.apply(run, text, second) == task.apply(run, text, second, batch)
@@ -289,7 +289,7 @@ def test_a_text_that_is_typed_in_is_read_and_answered(task, run):
 
 
 def test_words_that_are_not_known_are_named(task, run):
-    text = task.example_texts(run, 1)[0][0]
+    text = task.example_texts(run.corpus, "test", 1)[0].text
     expected = [] if hasattr(run.corpus, "bpe") else ["Ωmega", *task.unknown_words(run, text)]
     assert task.unknown_words(run, f"Ωmega {text} Ωmega") == expected
 

@@ -131,7 +131,7 @@ def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure:
         place.value = previous if previous in counts else list(counts)[-1]
         heads.options = range(1, max(counts.values()) + 1)
         heads.value = min(head, len(heads.options))
-        texts = model.task.example_texts(model, EXAMPLES)
+        texts = model.task.example_texts(model.corpus, "test", EXAMPLES)
         example.options = [("of your own", None), *((shortened(choice[0]), choice) for choice in texts)]
         example.value = next((choice for choice in texts if choice[0] == text.value), None)
 

@@ -108,8 +108,8 @@ def view_of(
         DataError: the model has no such place or head.
     """
     if text is None:
-        text, second, _ = run.task.example_texts(run, 1)[0]
-        other = second if other is None else other
+        text, question, _ = run.task.example_texts(run.corpus, "test", 1)[0]
+        other = question if other is None else other
     return View(run, text, other, place or list(heads_of(run.model))[-1], head)
 
 

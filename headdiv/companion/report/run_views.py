@@ -19,7 +19,7 @@ from headdiv.companion.report.groups import place_name
 from headdiv.companion.report.plotting import SMALL, STYLE, new_figure
 from headdiv.companion.report.show import as_text
 from headdiv.companion.tasks import TASKS
-from headdiv.companion.tasks.base import Run
+from headdiv.companion.tasks.base import Example, Run
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.nn.attention import AttentionModule
 from headdiv.plots import draw_pairs
@@ -34,7 +34,8 @@ DPI = 110
 def show_data(config: RunConfig, count: int = 3) -> Styler:
     """A few real examples of the validation split, long ones cut; the corpus is prepared where it is not there."""
     task = TASKS[config.kind]
-    return as_text(task.data_examples(task.load(config.data), count), "data")
+    examples = pd.DataFrame(task.example_texts(task.load(config.data), "valid", count), columns=Example._fields)
+    return as_text(examples.dropna(axis="columns", how="all"), "data")
 
 
 @matplotlib.rc_context(LOOK)

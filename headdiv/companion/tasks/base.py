@@ -7,7 +7,7 @@ To add a task, write one file with a class after `Task` here, and enter it in ``
    ``statistics`` (JSON): ``vocabulary`` by side, ``refused`` records by reason, and for "valid", "test" and, unless it
    is a stream, "train" the number of ``examples``; of "valid" also ``unigram_nll``, what the simplest model would
    reach, which `headdiv check` holds every run against;
-3. handles a text that is typed in: `apply`, `example_batch`, `example_texts`.
+3. gives texts of its corpus as one would type them in, and handles one: `example_texts`, `apply`, `example_batch`.
 
 `tests/tasks/test_tasks_contract.py` holds every task to this. An experiment needs a table too, in one of the files in
 ``headdiv/companion/experiments/papers``.
@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -91,6 +91,14 @@ class MainScore:
     label: str
     better: Literal["higher", "lower"] = "higher"
     digits: int = 2  # decimals
+
+
+class Example(NamedTuple):
+    """A text of a corpus, as one would type it in."""
+
+    text: str
+    question: str | None  # on the text, in question answering
+    reference: str | None  # the right output
 
 
 @dataclass(frozen=True)
@@ -267,18 +275,21 @@ class Task(ABC):
         return None
 
     @abstractmethod
-    def data_examples(self, corpus: Any, count: int) -> pd.DataFrame:
-        """A few examples of the validation split as text, a row each."""
-
-    @abstractmethod
     def lengths(self, corpus: Any) -> dict[str, np.ndarray]:
         """Lengths of the texts in words or tokens, by the texts' name and unit: "source (tokens)"."""
 
-    @abstractmethod
-    def examples(self, run: Run, count: int) -> pd.DataFrame:
-        """A few inputs and outputs of the test set."""
+    # ---- texts of the corpus, and those that are typed in
 
-    # ---- texts that are typed in
+    @abstractmethod
+    def example_texts(self, corpus: Any, split: str, count: int) -> list[Example]:
+        """The first examples of the split "valid" or "test"."""
+
+    def examples(self, run: Run, count: int) -> pd.DataFrame:
+        """The first examples of the test set with the model's outputs; a column that is empty is left out."""
+        examples = self.example_texts(run.corpus, "test", count)
+        outputs = [self.apply(run, text, question) for text, question, _ in examples]
+        table = pd.DataFrame(examples, columns=Example._fields).assign(**{self.output: outputs})
+        return table.dropna(axis="columns", how="all")
 
     @abstractmethod
     def apply(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
@@ -303,10 +314,6 @@ class Task(ABC):
         Raises:
             DataError: texts that cannot be packed.
         """
-
-    @abstractmethod
-    def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
-        """Examples of the test set as one would type them in: text, second text, and reference if there is any."""
 
     def unknown_words(self, run: Run, text: str) -> list[str]:
         """The words of a typed text that the model does not know; none if its tokens go down to single bytes."""

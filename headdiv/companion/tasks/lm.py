@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
@@ -28,7 +27,17 @@ from headdiv.companion.models.batching import IGNORED
 from headdiv.companion.models.language_model import LanguageModel, Windows, likeliest_tokens, make_windows
 from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.sizes import LMConfig
-from headdiv.companion.tasks.base import TRAINING_LOSS, MainScore, Panel, Run, Score, Task, held_out_loss, score
+from headdiv.companion.tasks.base import (
+    TRAINING_LOSS,
+    Example,
+    MainScore,
+    Panel,
+    Run,
+    Score,
+    Task,
+    held_out_loss,
+    score,
+)
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.text_batch_stream import TextBatchStream
 from headdiv.core import distributed
@@ -155,11 +164,6 @@ class StreamTask(Task):
         """A token, with signs for the space that begins a word and for the end of a line."""
         return corpus.bpe.decode([index]).replace(" ", "␣").replace("\n", "↵")
 
-    def data_examples(self, corpus: Any, count: int) -> pd.DataFrame:
-        """The first windows of the validation text, as text."""
-        windows = corpus.valid.windows[:count]
-        return pd.DataFrame({"window": [corpus.bpe.decode(window[window != IGNORED]) for window in windows]})
-
     def lengths(self, corpus: Any) -> dict[str, np.ndarray]:
         """Of the validation text's documents, their ends counted."""
         targets = corpus.valid.windows[:, 1:].reshape(-1)  # every token, and an end after each document
@@ -277,7 +281,8 @@ class LanguageModelling(StreamTask):
         bpe, context = run.corpus.bpe, run.config.data.context
         new_tokens = min(NEW_TOKENS, context // 2)
         prompt = [bpe.end, *bpe.encode_batch([text])[0]][-max(1, context - new_tokens) :]
-        return bpe.decode(_continue(run, prompt, new_tokens))
+        boundary = bpe.end if run.config.data.boundaries else None  # as in the run's training
+        return bpe.decode(list(likeliest_tokens(run.model, prompt, new_tokens, boundary)))
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
         """See `Task`: one window, which begins with the token ``end``; of a text longer than the context, its end."""
@@ -285,34 +290,14 @@ class LanguageModelling(StreamTask):
         tokens = [bpe.end, *bpe.encode_batch([text])[0]][-data.context :]
         return self.pack(np.array([[*tokens, IGNORED]]), run.corpus, data).to(run.device)
 
-    def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
-        """The beginnings of the first test documents."""
-        bpe, tokens = run.corpus.bpe, run.corpus.test.windows[:, :-1]
+    def example_texts(self, corpus: LMCorpus, split: str, count: int) -> list[Example]:
+        """The beginnings of the first documents, and how they go on."""
+        bpe, tokens = corpus.bpe, getattr(corpus, split).windows[:, :-1]
+        length = min(EXAMPLE_TOKENS, tokens.shape[1] // 2)
         tokens = tokens[tokens != IGNORED]
         documents = np.split(tokens, np.flatnonzero(tokens == bpe.end))[1 : count + 1]
-        length = min(EXAMPLE_TOKENS, run.config.data.context // 2)
-        return [(bpe.decode(document[1 : length + 1].tolist()), None, None) for document in documents]
-
-    def examples(self, run: Run, count: int) -> pd.DataFrame:
-        """The first words of test windows, their continuation, and the model's."""
-        bpe, context = run.corpus.bpe, run.config.data.context
-        size = max(1, context // 4)
-        rows = []
-        for window in run.corpus.test.windows[:count]:
-            tokens = window[window != IGNORED].tolist()
-            ends = [i for i, token in enumerate(tokens[:size]) if token == bpe.end]
-            begin = ends[-1] if ends and run.config.data.boundaries else 0  # a model with boundaries sees no further
-            text, continuation = tokens[begin : begin + size], tokens[begin + size : begin + 2 * size]
-            if continuation:
-                output = _continue(run, text, len(continuation))
-                rows.append([bpe.decode(part) for part in (text, continuation, output)])
-        return pd.DataFrame(rows, columns=["text", "goes on", "model goes on"])
-
-
-def _continue(run: Run, prompt: list[int], new_tokens: int) -> list[int]:
-    """The likeliest tokens after a prompt, with boundaries of documents as in the run's training."""
-    end = run.corpus.bpe.end if run.config.data.boundaries else None
-    return list(likeliest_tokens(run.model, prompt, new_tokens, end))
+        parts = [(document[1 : length + 1], document[length + 1 :][:NEW_TOKENS]) for document in documents]
+        return [Example(bpe.decode(text), None, bpe.decode(continuation)) for text, continuation in parts]
 
 
 def perplexity(nats: float) -> float:

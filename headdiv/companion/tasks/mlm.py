@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
@@ -16,7 +16,7 @@ from headdiv.companion.data.corpora.masking import MaskedCorpus, MaskedStream, l
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.companion.models.batching import IGNORED
 from headdiv.companion.models.language_model import MaskedModel, Windows, fill_in, make_windows
-from headdiv.companion.tasks.base import Run, Score, held_out_loss, score
+from headdiv.companion.tasks.base import Example, Run, Score, held_out_loss, score
 from headdiv.companion.tasks.lm import PERPLEXITY_CAPTION, LMData, StreamTask, perplexity, perplexity_curves
 from headdiv.core.errors import DataError
 from headdiv.core.settings import Settings
@@ -91,13 +91,10 @@ class MaskedLanguageModelling(StreamTask):
         Raises:
             DataError: there is no ``[MASK]``, or the text is longer than the model's context.
         """
-        bpe = run.corpus.bpe
-        tokens = np.array([encode_masked(run, text)])
-        masked = tokens == bpe.size
-        if not masked.any():
-            raise DataError(f"a text without {MASK_TOKEN}: expected at least one, where a token is to be filled in")
-        tokens[masked] = _fill(run, tokens, masked)
-        return bpe.decode(tokens[0, 1:])
+        batch = self.example_batch(run, text) if batch is None else batch
+        filled = self.expect_output(run, batch).targets
+        tokens = torch.where(filled == IGNORED, batch.inputs, filled)
+        return run.corpus.bpe.decode(tokens[1:].tolist())
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Windows:
         """See `Task`: one window; errors of `encode_masked`."""
@@ -105,13 +102,17 @@ class MaskedLanguageModelling(StreamTask):
         windows = np.stack([tokens, np.full_like(tokens, IGNORED)])[None]
         return self.pack(windows, run.corpus, run.config.data).to(run.device)
 
-    def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
-        """The part of each test window that holds its first masked token and belongs to one document."""
-        end = run.corpus.bpe.decode([run.corpus.bpe.end])
-        parts = (
-            next(part for part in text.split(end) if MASK_TOKEN in part) for text in self.examples(run, count)["text"]
-        )
-        return [(part.strip(), None, None) for part in parts]
+    def example_texts(self, corpus: MaskedCorpus, split: str, count: int) -> list[Example]:
+        """The part of each window that holds its first masked token and belongs to one document, and the whole text."""
+        bpe, examples = corpus.bpe, []
+        windows = getattr(corpus, split).windows[:, :-1][:, :SHOWN_TOKENS]
+        masked = corpus.masked[split][:, 1, :SHOWN_TOKENS] != IGNORED
+        for number in np.flatnonzero(masked.any(axis=1))[:count]:
+            texts = _with_mask_tokens(windows[number], masked[number], bpe), _decode(windows[number], bpe)
+            parts = zip(*(text.split(bpe.decode([bpe.end])) for text in texts), strict=True)  # no end is masked
+            text, reference = next(pair for pair in parts if MASK_TOKEN in pair[0])
+            examples.append(Example(text.strip(), None, reference.strip()))
+        return examples
 
     def expect_output(self, run: Run, batch: Windows) -> Windows:
         """See `Task`: the likeliest token of each mask token."""
@@ -119,22 +120,6 @@ class MaskedLanguageModelling(StreamTask):
         filled = batch.targets.clone()
         filled[masked] = fill_in(run.model, batch.with_targets(batch.targets.masked_fill(masked, 0)))
         return super().expect_output(run, batch.with_targets(filled))
-
-    def examples(self, run: Run, count: int) -> pd.DataFrame:
-        """Beginnings of test windows with ``[MASK]`` for each masked token, these tokens, and the likeliest ones."""
-        bpe = run.corpus.bpe
-        tokens = run.corpus.test.windows[:, :-1][:, :SHOWN_TOKENS]
-        masked = run.corpus.masked["test"][:, 1, :SHOWN_TOKENS] != IGNORED
-        numbers = np.flatnonzero(masked.any(axis=1))[:count]
-        tokens, masked = tokens[numbers], masked[numbers]
-        filled = tokens.copy()
-        if len(numbers):
-            filled[masked] = _fill(run, tokens, masked)
-        rows = [
-            (_with_mask_tokens(truth, mask, bpe), _list_tokens(truth[mask], bpe), _list_tokens(answer[mask], bpe))
-            for truth, mask, answer in zip(tokens, masked, filled, strict=True)
-        ]
-        return pd.DataFrame(rows, columns=["text", "masked", "likeliest"])
 
 
 def _split_scores(measures: dict[str, float], run: Run, split: str, prefix: str) -> dict[str, Score]:
@@ -168,15 +153,6 @@ def encode_masked(run: Run, text: str) -> list[int]:
     return tokens
 
 
-def _fill(run: Run, tokens: np.ndarray, masked: np.ndarray) -> np.ndarray:
-    """The likeliest tokens for the masked ones of windows (R, N), in their order: (masked,)."""
-    bpe = run.corpus.bpe
-    targets = np.where(masked, bpe.size, IGNORED)  # any token: it only says that one is to be predicted
-    read = np.where(masked, bpe.size, tokens)
-    batch = make_windows(read, targets, bpe.end, run.config.data.boundaries, causal=False)
-    return fill_in(run.model, batch).cpu().numpy()
-
-
 def _with_mask_tokens(tokens: np.ndarray, masked: np.ndarray, bpe: Bpe) -> str:
     """The text of a window's tokens, in the form that `MaskedLanguageModelling.apply` reads."""
     first, *others = np.split(tokens, np.flatnonzero(masked))
@@ -189,8 +165,3 @@ def _with_mask_tokens(tokens: np.ndarray, masked: np.ndarray, bpe: Bpe) -> str:
 
 def _decode(tokens: np.ndarray, bpe: Bpe) -> str:
     return bpe.decode(tokens[tokens != IGNORED])
-
-
-def _list_tokens(tokens: np.ndarray, bpe: Bpe) -> str:
-    texts = (bpe.decode([token]) for token in tokens)
-    return " | ".join(text.strip() or repr(text) for text in texts)

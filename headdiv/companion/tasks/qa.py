@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import pandas as pd
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
@@ -28,7 +27,7 @@ from headdiv.companion.data.tokenization.spans import tokenize_with_offsets
 from headdiv.companion.models.batching import UNKNOWN, Batch, Pairs, batch_numbers
 from headdiv.companion.models.sizes import ModelConfig
 from headdiv.companion.models.transformer import Transformer
-from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, MainScore, Panel, Run, Score
+from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Cut, Example, MainScore, Panel, Run, Score
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.seq2seq import PairTask
 from headdiv.companion.tasks.squad_scores import squad_scores
@@ -129,11 +128,6 @@ class QuestionAnswering(PairTask):
         """A word; both sides share the vocabulary."""
         return corpus.vocabulary.words[index]
 
-    def data_examples(self, corpus: QACorpus, count: int) -> pd.DataFrame:
-        """Questions with their first gold answer and their passage."""
-        rows = [(q.question, q.answers[0].text, q.context) for q in corpus.valid.questions[:count]]
-        return pd.DataFrame(rows, columns=["question", "answer", "passage"])
-
     def lengths(self, corpus: QACorpus) -> dict[str, np.ndarray]:
         """Lengths of the training questions, their passages and their answers."""
         first, last = corpus.train.answers[corpus.train.answerable].T
@@ -176,8 +170,12 @@ class QuestionAnswering(PairTask):
         pairs = Pairs(*([vocabulary.encode(side)] for side in words))
         return QASplit(pairs, np.zeros((1, 2), dtype=np.int32), [Question("", question, passage, ())], [offsets])
 
-    def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
-        return [(q.context, q.question, q.answers[0].text) for q in run.corpus.test.questions[:count]]
+    def example_texts(self, corpus: QACorpus, split: str, count: int) -> list[Example]:
+        """See `Task`; the reference has all gold answers."""
+        return [
+            Example(q.context, q.question, " | ".join(dict.fromkeys(answer.text for answer in q.answers)))
+            for q in getattr(corpus, split).questions[:count]
+        ]
 
     def unknown_words(self, run: Run, text: str) -> list[str]:
         """The unknown words of a passage."""
@@ -189,15 +187,6 @@ class QuestionAnswering(PairTask):
         """See `Task`: the likeliest span that is allowed."""
         log_p = span_log_probabilities(run.model(batch), run.model.output_weight, batch)
         return batch.with_target(best_span(log_p, run.config.decode.max_answer_words))
-
-    def examples(self, run: Run, count: int) -> pd.DataFrame:
-        """Passage, question, gold answers, answer."""
-        answers = self.answers(run)
-        rows = [
-            (q.context, q.question, " | ".join(dict.fromkeys(a.text for a in q.answers)), answers[q.id])
-            for q in run.corpus.test.questions[:count]
-        ]
-        return pd.DataFrame(rows, columns=["passage", "question", "gold answers", "answer"])
 
 
 def span_log_probabilities(hidden: Tensor, weight: Tensor, batch: Batch) -> Tensor:

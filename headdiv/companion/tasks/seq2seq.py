@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import pandas as pd
 from torch import Tensor
 
 from headdiv.companion.data.corpora.seq2seq import Corpus
@@ -21,7 +20,7 @@ from headdiv.companion.models.losses import linear_cross_entropy
 from headdiv.companion.models.sizes import DecodeConfig, ModelConfig
 from headdiv.companion.models.transformer import Transformer
 from headdiv.companion.provenance import provenance
-from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Panel, Run, Task
+from headdiv.companion.tasks.base import TRAINING_LOSS, VALIDATION_LOSS, Example, Panel, Run, Task
 from headdiv.companion.tasks.run_config import RunConfig
 from headdiv.companion.tasks.text_batch_stream import PlannedBatchStream
 from headdiv.companion.tasks.train_config import examples_of
@@ -122,9 +121,6 @@ class Seq2Seq(PairTask):
         """A word, or a piece of one, of the side that the queries come from."""
         return (corpus.source if kind == "encoder" else corpus.target).words[index]
 
-    def data_examples(self, corpus: Corpus, count: int) -> pd.DataFrame:
-        return pd.DataFrame(corpus.valid.text[:count], columns=["source", "target"])
-
     def lengths(self, corpus: Corpus) -> dict[str, np.ndarray]:
         """Lengths of the training pairs, in words or pieces of words, with the end token."""
         return {f"{side} (tokens)": corpus.train.pairs.sizes(side) for side in ("source", "target")}
@@ -167,11 +163,6 @@ class Seq2Seq(PairTask):
         """The test set's targets, against which outputs are scored."""
         return [target for _, target in run.corpus.test.text]
 
-    def examples(self, run: Run, count: int) -> pd.DataFrame:
-        """Source, reference, output."""
-        rows = [(*pair, line) for pair, line in zip(run.corpus.test.text, self.outputs(run), strict=True)][:count]
-        return pd.DataFrame(rows, columns=[self.sides[0], "reference", self.output])
-
     def as_text(self, run: Run, output: list[int]) -> str:
         """Word indices as text."""
         return self._join(run, run.corpus.decode(output))
@@ -212,5 +203,5 @@ class Seq2Seq(PairTask):
             target = run.corpus.encode(self._tokenize(run, second, "target"), "target")
         return make_batch(Pairs([source], [target]), [0]).to(run.device)
 
-    def example_texts(self, run: Run, count: int) -> list[tuple[str, str | None, str | None]]:
-        return [(source, None, target) for source, target in run.corpus.test.text[:count]]
+    def example_texts(self, corpus: Corpus, split: str, count: int) -> list[Example]:
+        return [Example(source, None, target) for source, target in getattr(corpus, split).text[:count]]
