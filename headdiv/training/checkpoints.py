@@ -24,7 +24,6 @@ KEPT = 2  # checkpoints: if the newest is damaged, the one before it is used
 _NAME = re.compile(r"step(\d+)")
 _BEST = "best.safetensors"  # the parameters of the best epoch so far, in checkpoints that have them
 _RECENT = "recent.safetensors"  # those of the epochs that are to be averaged, "<number>.<name>"
-_PLAIN = "optimiser"  # key of the part of the optimiser's state that is not tensors
 _SETTINGS = "settings"
 
 Parameters = dict[str, torch.Tensor]  # and buffers of a model, as `copied` gives them
@@ -48,7 +47,7 @@ def save(
         folder: of the run's checkpoints.
         step: optimiser steps done.
         model: parameters and buffers are kept.
-        optimiser: of any class; its state is kept: tensors, and what JSON can hold.
+        optimiser: one whose state is tensors, as that of torch's own.
         state: everything else, as JSON; the random number generators' states are added.
         settings: what must be the same when training resumes, as JSON.
         best: the model's state after its best epoch so far.
@@ -68,15 +67,10 @@ def save(
         if recent:
             by_key = {f"{number}.{name}": x for number, epoch in enumerate(recent) for name, x in epoch.items()}
             save_file(by_key, temporary / _RECENT)
-        plain: dict[str, Any] = {}
         for number, values in optimiser.state_dict()["state"].items():
-            for name, value in values.items():
-                if isinstance(value, torch.Tensor):
-                    tensors[f"{number}.{name}"] = value.contiguous()
-                else:
-                    plain[f"{number}.{name}"] = value
+            tensors |= {f"{number}.{name}": value.contiguous() for name, value in values.items()}
         save_file(tensors, temporary / "optimiser.safetensors")
-        extras = {name: value for name, value in ((_SETTINGS, settings), (_PLAIN, plain)) if value}
+        extras = {_SETTINGS: settings} if settings else {}
         extras |= {name: True for name in (_BEST, _RECENT) if (temporary / name).is_file()}
         write_json(temporary / "state.json", state | extras)
         manifest.note(temporary)
@@ -118,7 +112,7 @@ def restore(
     tensors = _read(newest / "optimiser.safetensors")
     random, random_cuda = tensors.pop("random"), tensors.pop("random_cuda", None)
     stored = optimiser.state_dict() | {"state": {}}  # a parameter without state had taken no step
-    for name, value in {**tensors, **state.pop(_PLAIN, {})}.items():
+    for name, value in tensors.items():
         number, _, key = name.partition(".")
         stored["state"].setdefault(int(number), {})[key] = value
     optimiser.load_state_dict(stored)

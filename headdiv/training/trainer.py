@@ -114,7 +114,6 @@ class Trainer:
         self.steps = math.ceil(self.stream.batches(0) / self.config.accumulate) * self.config.epochs
         self.state = TrainerState()
         self._within_step = False  # whether a step was begun but not finished
-        self._random: list[torch.Tensor] = []  # the generators' states after the last epoch
         self.best: dict[str, torch.Tensor] | None = None  # the model's state after its best epoch, in main memory
         self._recent: list[dict[str, torch.Tensor]] = []  # and after the epochs that `average` is taken over
 
@@ -126,7 +125,8 @@ class Trainer:
 
         Args:
             until: epochs after which to stop, as if training were interrupted: schedule and method are those for all of
-                the configuration's epochs, and the next call continues to the same result. None: the end.
+                the configuration's epochs, and the next call continues to the same result (without a folder, if nothing
+                else draws from torch's generator in between). None: the end.
 
         Raises:
             DivergenceError: loss, gradient or a validation score is not finite; the last checkpoint stays.
@@ -135,7 +135,8 @@ class Trainer:
                 there is no checkpoint to resume from.
         """
         last = self.config.epochs if until is None else min(until, self.config.epochs)
-        self._seed_generators()
+        if self.seed is not None and not self.state.curve:
+            torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values
         resumed = self._restore()
         if not resumed and (self._within_step or self.state.epoch.batches):
             raise TrainingError(
@@ -237,7 +238,6 @@ class Trainer:
             if record := steps.between_epochs(self.learner.optimiser, number + 1, epochs, history):
                 point["method"] = record
         state.curve.append(point)
-        self._random = random_states(self.learner.device)
         state.epoch = StepSums()
         if distributed.is_first():
             score_text = "".join(f", {key.replace('_', ' ')} {value:.4f}" for key, value in scores.items())
@@ -262,17 +262,6 @@ class Trainer:
     def kept_epoch(self) -> int:
         """The epoch of `best`, from 1; 0 where none was kept."""
         return best_epoch(self.state.curve) if self.best is not None else 0
-
-    def _seed_generators(self) -> None:
-        """Set torch's generators as they were after the last epoch, or before the first one from the seed."""
-        if self.seed is None:
-            return
-        if self._random:
-            torch.set_rng_state(self._random[0])
-            if len(self._random) > 1:
-                torch.cuda.set_rng_state(self._random[1], self.learner.device)
-        else:
-            torch.manual_seed(self.seed + 1000 * distributed.rank())  # ranks drop different values
 
     def _note_ranks(self) -> None:
         parts = [part for part in self.state.ranks or [[0, 1]] if part[0] < self.state.step]
@@ -309,11 +298,6 @@ class Trainer:
         forget_interrupted_step(self.model)
         self.stream.restore(self.state.stream)
         return True
-
-
-def random_states(device: torch.device) -> list[torch.Tensor]:
-    """The states of torch's generator and, on a GPU, of the device's."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 def best_epoch(curve: Sequence[Mapping[str, Any]]) -> int:

@@ -23,19 +23,6 @@ def step(model, optimiser):
     optimiser.step()
 
 
-def test_numbers_in_an_optimisers_state_are_kept(tmp_path):
-    model = build(1)[0]
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    optimiser.state[model[0].weight] = {"factor": 0.1, "steps": 7, "moment": torch.ones(3, 4), "buffer": None}
-    checkpoints.save(tmp_path, 1, model, optimiser, {"step": 1})
-    model = build(2)[0]
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
-    assert checkpoints.restore(tmp_path, model, optimiser, CPU)[0] == {"step": 1}
-    state = optimiser.state[model[0].weight]
-    assert state.pop("moment").equal(torch.ones(3, 4))
-    assert state == {"factor": 0.1, "steps": 7, "buffer": None}
-
-
 def test_generators_of_all_ranks_are_kept(tmp_path, monkeypatch):
     """Each rank goes on with its own; one that was not there before with one that is always the same."""
     model, optimiser = build(1)
