@@ -132,23 +132,6 @@ def test_a_damaged_copy_in_the_mirror_is_named(server, copies, tmp_path, name, c
     assert names(tmp_path) == []
 
 
-# ---- without a published checksum
-
-
-def test_the_first_file_is_pinned_and_later_ones_must_match(server, copies, tmp_path, monkeypatch):
-    know(monkeypatch, url="https://127.0.0.1:9/a.gz")
-    (copies / "a.gz").write_bytes(BODY)
-    path, pin = fetch("toy", tmp_path) / "a.gz", tmp_path / "toy" / "a.gz.sha256"
-    assert pin.read_text() == f"{GOOD}  a.gz\n"
-    (copies / "a.gz").write_bytes(OTHER)
-    assert fetch("toy", tmp_path) / "a.gz" == path  # the file in place is right
-    path.unlink()
-    with fails(f"; {pin} keeps the checksum of the first download"):
-        fetch("toy", tmp_path)
-    pin.unlink()
-    assert (fetch("toy", tmp_path) / "a.gz").read_bytes() == OTHER
-
-
 # ---- the registry
 
 

@@ -219,7 +219,7 @@ def test_a_registered_archive_is_fetched_and_its_counts_are_held(registered, fol
     before = prepared_folder(config)  # asked for before anything is fetched
     corpus = load_translation(config)
     assert before == prepared_folder(config)
-    assert (folder / "data" / "raw" / "talks" / "de-en.tgz.sha256").is_file()
+    assert (folder / "data" / "raw" / "talks" / "de-en.tgz").is_file()
     assert [corpus.statistics[split]["examples"] for split in ("train", "valid", "test")] == [4, 2, 15]
     assert load_translation(archived(**TALKS, examples=1)).statistics["train"]["examples"] == 1
     for split, found in (("test", 15), ("valid", 2), ("train", 4)):

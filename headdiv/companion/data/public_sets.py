@@ -14,7 +14,6 @@ import pooch
 import pydantic
 
 from headdiv.core.errors import DataError
-from headdiv.core.files import checksum, write_text
 from headdiv.core.settings import Settings, Source, check, nearest
 
 REGISTRY = Path(__file__).with_name("sets.yaml")
@@ -26,11 +25,7 @@ pooch.get_logger().setLevel("WARNING")
 
 
 class RemoteFile(Settings):
-    """A file's address and its published checksum; of two the sha256 is checked.
-
-    Where none is published, that of the first download is kept beside the file, as ``<file>.sha256``, and checked for
-    every later one.
-    """
+    """A file's address and its published checksum, if there is one; of two the sha256 is checked."""
 
     url: str = pydantic.Field(pattern=r"^https?://\S+$")
     sha256: str | None = pydantic.Field(None, pattern=r"^[0-9a-f]{64}$")
@@ -83,8 +78,8 @@ def fetch(name: str, folder: Path | str) -> Path:
     """Bring every file of a data set into ``<folder>/<name>``, each with its right checksum; returns that folder.
 
     A file with the right checksum is left alone, one with another is fetched again. Files are taken from
-    ``$HEADDIV_MIRROR/<name>/`` if they are there, else from their public address. Nothing is unpacked. Of a file
-    without a published checksum the first one fetched, or found in place, is right from then on.
+    ``$HEADDIV_MIRROR/<name>/`` if they are there, else from their public address. Nothing is unpacked. A file without
+    a published checksum is right wherever it is there.
 
     Raises:
         DataError: the set is unknown, HEADDIV_MIRROR names no folder, or a file cannot be fetched or has another
@@ -101,10 +96,7 @@ def fetch(name: str, folder: Path | str) -> Path:
 
 def _fetch_file(remote: RemoteFile, target: Path) -> None:
     file, name = target.name, target.parent.name
-    pin = target.with_name(f"{file}.sha256")
     expected = remote.sha256 or (remote.md5 and f"md5:{remote.md5}")
-    if expected is None and pin.is_file():
-        expected = pin.read_text(encoding="utf-8").split()[0]
     copy = _find_in_mirror(name, file)
 
     def download(url: str, output: str, store: pooch.Pooch) -> None:
@@ -121,13 +113,10 @@ def _fetch_file(remote: RemoteFile, target: Path) -> None:
         fetcher = pooch.create(target.parent, "", registry=registry, urls=urls, retry_if_failed=retries)
         fetcher.fetch(file, downloader=download)
     except (ValueError, OSError, EOFError, zlib.error) as error:
-        hint = f"; {pin} keeps the checksum of the first download" if pin.is_file() else ""
         raise DataError(
             f"{file}: could not be fetched from {copy or remote.url} ({error}); try again later, or set {MIRROR} to a "
-            f"folder that holds {name}/{file}{hint}"
+            f"folder that holds {name}/{file}"
         ) from None
-    if expected is None:
-        write_text(pin, f"{checksum(target)}  {file}\n")  # as sha256sum writes and checks it
 
 
 def _find_in_mirror(name: str, file: str) -> Path | None:
