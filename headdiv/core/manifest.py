@@ -1,9 +1,6 @@
 """Checksums beside files: ``SHA256SUMS`` in a folder of checkpoints, of a finished run, or of prepared data.
 
 `sha256sum -c` reads it.
-
-A first line ``# <key>``, which `sha256sum` skips, says what the files are, so that a whole folder swapped for another
-one is noticed.
 """
 
 from __future__ import annotations
@@ -17,40 +14,32 @@ from headdiv.core.files import checksum, once_a_version, write_text
 
 MANIFEST = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\0-\x1f]+)")
-_KEY = re.compile(r"# (\S+)")
 _checksum = once_a_version(checksum)
 
 log = logging.getLogger(__name__)
 
 
-def note(folder: Path, *names: str, key: str | None = None) -> None:
+def note(folder: Path, *names: str) -> None:
     """Write the checksums of these files, paths within the folder, into its manifest; of all where none is named.
 
-    A missing file loses its line. ``key`` says what the files are; None leaves the manifest's key.
+    A missing file loses its line.
     """
-    old_key, old_digests = _read(folder)
-    kept = {name: digest for name, digest in old_digests.items() if names and name not in names}
+    kept = {name: digest for name, digest in _read(folder).items() if names and name not in names}
     new = {name: _checksum(folder / name) for name in names or _file_names(folder) if (folder / name).is_file()}
-    lines = [f"{digest}  {name}\n" for name, digest in sorted((kept | new).items())]
-    key = key or old_key
-    if key:
-        lines.insert(0, f"# {key}\n")
-    write_text(folder / MANIFEST, "".join(lines))
+    write_text(folder / MANIFEST, "".join(f"{digest}  {name}\n" for name, digest in sorted((kept | new).items())))
 
 
-def check(folder: Path, *names: str, key: str | None = None) -> None:
+def check(folder: Path, *names: str) -> None:
     """Compare files with their checksums: those of these names, or all that the manifest has.
 
     Raises:
         DamageError: a file is missing, has no checksum, cannot be read or is not what was written; or the manifest
-            is missing or has another key.
+            is missing.
         PermissionError: this user may not read it.
     """
-    stored_key, digests = _read(folder)
+    digests = _read(folder)
     if not digests:
         raise DamageError(f"{folder / MANIFEST}: missing or empty")
-    if key is not None and key != stored_key:
-        raise DamageError(f"{folder}: its files are those of {stored_key}, expected {key}")
     for name in names or digests:
         path = folder / name
         if name not in digests:
@@ -79,15 +68,13 @@ def whole(path: Path, remedy: str) -> bool:
     return True
 
 
-def _read(folder: Path) -> tuple[str | None, dict[str, str]]:
-    """The key, and checksums by name; a malformed line counts as missing."""
+def _read(folder: Path) -> dict[str, str]:
+    """Checksums by name; a malformed line counts as missing."""
     try:
         text = (folder / MANIFEST).read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return None, {}
-    lines = text.removesuffix("\n").split("\n")
-    key = _KEY.fullmatch(lines[0])
-    return key and key[1], {match[2]: match[1] for line in lines if (match := _LINE.fullmatch(line))}
+        return {}
+    return {match[2]: match[1] for line in text.split("\n") if (match := _LINE.fullmatch(line))}
 
 
 def _file_names(folder: Path) -> list[str]:

@@ -173,7 +173,7 @@ def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]])
     """The folder of the prepared corpus; ``prepare(config, folder)`` fills it where that has not been done.
 
     What ``prepare`` returns is written last, as ``corpus.json``: its presence says that all else is there. If a file
-    was changed, or the folder is another corpus's, everything is prepared again, and a warning says so.
+    was changed, everything is prepared again, and a warning says so.
     """
     folder = prepared_folder(config)
     if not _is_intact(folder):
@@ -186,7 +186,7 @@ def prepared(config: DataConfig, prepare: Callable[[Any, Path], dict[str, Any]])
                 with replacing(folder) as temporary:
                     temporary.mkdir()
                     write_json(temporary / "corpus.json", prepare(config, temporary))
-                    manifest.note(temporary, key=folder.name)
+                    manifest.note(temporary)
     return folder
 
 
@@ -195,7 +195,7 @@ def _is_intact(folder: Path, warn: bool = False) -> bool:
     if not (folder / manifest.MANIFEST).is_file() and not (folder / "corpus.json").is_file():
         return False  # not prepared yet: nothing to warn of
     try:
-        manifest.check(folder, key=folder.name)
+        manifest.check(folder)
     except DamageError as error:
         if warn:
             log.warning("%s; the data is prepared again", error)
