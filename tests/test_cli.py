@@ -94,12 +94,13 @@ def test_what_cannot_be_written_is_named_and_nothing_is_lost(project, headdiv_sa
             )
             status, _, err = headdiv_says(*TRAIN)
         path = folder / "checkpoints" / "step5"
-        assert (status, err) == (2, f"headdiv: {path}: cannot be written (No space left on device)\n")
+        assert (status, err) == (2, f"headdiv: {path}: cannot be written ({error})\n")
         assert list(path.parent.iterdir()) == []
     (project.home / "results").touch()
     path = project.home / "results" / "tiny" / EXPERIMENT / "baseline" / "seed1" / "outputs.json.xz"
     status, _, err = headdiv_says(*TRAIN)
-    assert (status, err) == (2, f"headdiv: {path}: cannot be written (Not a directory)\n")
+    assert status == 2
+    assert err.startswith(f"headdiv: {path}: cannot be written ([Errno 20] Not a directory")
     (project.home / "results").unlink()
     assert headdiv_says(*TRAIN)[0] == 0
     for home in (project.home / "config" / "tiny.yaml", project.home / "not-there"):

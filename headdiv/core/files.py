@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import hashlib
 import json
 import os
-import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
 from headdiv.core.errors import DataError, StorageError
-
-_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}  # errors of writing, which name no file
 
 
 @contextlib.contextmanager
@@ -31,7 +27,7 @@ def replacing(target: Path | str, flush: bool = True) -> Iterator[Path]:
     with ``flush=False``, for thousands of files that a command can make again.
 
     Raises:
-        StorageError: nothing can be written there.
+        StorageError: nothing can be written there, or the block met another error of the operating system.
     """
     target = Path(target)
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
@@ -48,10 +44,10 @@ def replacing(target: Path | str, flush: bool = True) -> Iterator[Path]:
         else:
             os.replace(temporary, target)
         _flush(target.parent, deep=False)
+    except FileNotFoundError:  # of a file that the block reads
+        raise
     except (OSError, SafetensorError) as error:
-        if (reason := _refusal(error, target)) is None:
-            raise
-        raise StorageError(f"{target}: cannot be written ({reason})") from error
+        raise StorageError(f"{target}: cannot be written ({error})") from error
     finally:
         with contextlib.suppress(OSError):
             if temporary.is_dir():
@@ -72,21 +68,6 @@ def _flush(path: Path, deep: bool = True) -> None:
             raise
     finally:
         os.close(descriptor)
-
-
-def _refusal(error: OSError | SafetensorError, target: Path) -> str | None:
-    """Why the system refuses to write at ``target``; None where the error is about something else."""
-    if isinstance(error, SafetensorError):
-        number = re.search(r"while serializing.*os error (\d+)", str(error))
-        return os.strerror(int(number[1])) if number else None
-    if isinstance(error, FileNotFoundError):  # nothing was written
-        return None
-    if error.filename is None:
-        refused = error.errno in _DISK
-    else:
-        path = Path(error.filename)
-        refused = path.is_relative_to(target.parent) or path in target.parents
-    return error.strerror if refused else None
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
@@ -142,8 +123,17 @@ def parse_json(text: str, path: Path | str) -> Any:
 
 
 def checksum(path: Path | str) -> str:
-    """The SHA-256 of a file's bytes, in hexadecimal digits."""
-    with open(path, "rb") as file:
+    """The SHA-256 of a file's bytes, in hexadecimal digits.
+
+    It is computed once per process, and again where the file's size or modification time has changed.
+    """
+    status = os.stat(path)
+    return _checksum(Path(path).absolute(), status.st_size, status.st_mtime_ns)
+
+
+@functools.cache
+def _checksum(path: Path, size: int, modified: int) -> str:
+    with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -155,29 +145,3 @@ def canonical_json(value: Any) -> str:
 def short_hash(value: Any) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of a JSON value's canonical form."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
-
-
-WHOLE = 1 << 26  # bytes up to which a whole file enters its fingerprint
-
-
-def once_a_version(digest: Callable[[Path], str]) -> Callable[[Path | str], str]:
-    """A digest computed once per process, and again where a file's size or modification time has changed."""
-    cached_digest = functools.cache(lambda path, size, modified: digest(path))
-
-    @functools.wraps(digest)
-    def wrapper(path: Path | str) -> str:
-        status = os.stat(path)
-        return cached_digest(Path(path).absolute(), status.st_size, status.st_mtime_ns)
-
-    return wrapper
-
-
-@once_a_version
-def fingerprint(path: Path) -> str:
-    """A digest of a file: its SHA-256; above 64 MiB, the SHA-256 of its size, first and last MiB."""
-    if (size := path.stat().st_size) <= WHOLE:
-        return checksum(path)
-    with path.open("rb") as file:
-        first = file.read(1 << 20)
-        file.seek(-(1 << 20), os.SEEK_END)
-        return hashlib.sha256(str(size).encode() + first + file.read()).hexdigest()

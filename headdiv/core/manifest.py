@@ -10,11 +10,10 @@ import re
 from pathlib import Path
 
 from headdiv.core.errors import DamageError
-from headdiv.core.files import checksum, once_a_version, write_text
+from headdiv.core.files import checksum, write_text
 
 MANIFEST = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-f]{64})  ([^\0-\x1f]+)")
-_checksum = once_a_version(checksum)
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +24,7 @@ def note(folder: Path, *names: str) -> None:
     A missing file loses its line.
     """
     kept = {name: digest for name, digest in _read(folder).items() if names and name not in names}
-    new = {name: _checksum(folder / name) for name in names or _file_names(folder) if (folder / name).is_file()}
+    new = {name: checksum(folder / name) for name in names or _file_names(folder) if (folder / name).is_file()}
     write_text(folder / MANIFEST, "".join(f"{digest}  {name}\n" for name, digest in sorted((kept | new).items())))
 
 
@@ -45,7 +44,7 @@ def check(folder: Path, *names: str) -> None:
         if name not in digests:
             raise DamageError(f"{path}: has no checksum in {MANIFEST}")
         try:
-            digest = _checksum(path)
+            digest = checksum(path)
         except FileNotFoundError:
             raise DamageError(f"{path}: missing") from None
         except PermissionError:  # not damage
