@@ -8,20 +8,17 @@ from faulty import exactly
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headdiv.companion.data.corpora.lm import load_lm
 from headdiv.companion.data.corpora.masking import MaskedStream, load_mlm, mask_held_out, mask_tokens
 from headdiv.companion.data.corpora.mixture import HeldOut, Mixture
 from headdiv.companion.data.readers.lines import BadRecords
 from headdiv.companion.data.tokenization.bpe import Bpe
 from headdiv.companion.models.batching import IGNORED
-from headdiv.companion.tasks.lm import LMData
 from headdiv.companion.tasks.mlm import MLMData
 from headdiv.core.errors import ConfigError
 from headdiv.core.settings import check
 
 V, END = 12, 3
 BPE = Bpe(None, V, END)
-TOY = {"name": "toy", "examples": 100, "vocabulary_size": 300, "context": 32, "block": 16, "epoch_tokens": 3200}
 
 
 def shares(mask=0.15, blank=0.8, random=0.1):
@@ -115,23 +112,6 @@ def test_seed_and_place_decide_the_choice_in_a_stream(monkeypatch):
 
 
 # ---- corpora
-
-
-def test_the_toy_corpus_is_the_language_model_s(folder):
-    corpus, plain = load_mlm(MLMData(**TOY)), load_lm(LMData(**TOY))
-    assert load_mlm(MLMData(**TOY)).statistics == corpus.statistics  # prepared before
-    seen = MaskedStream(corpus.shards, corpus.bpe, MLMData(**TOY), 1, corpus.bad_records).next(5)
-    assert seen.shape == (5, 2, 32)
-    for split in ("valid", "test"):
-        windows = getattr(corpus, split).windows
-        assert (windows == getattr(plain, split).windows).all()
-        chosen = corpus.masked[split][:, 1] != IGNORED
-        restored = np.where(chosen, corpus.masked[split][:, 1], corpus.masked[split][:, 0])
-        assert (restored == windows[:, :-1]).all()
-        statistics, other = dict(corpus.statistics[split]), plain.statistics[split]
-        assert statistics.pop("predictions") == chosen.sum()
-        assert statistics.pop("unigram_nll") != other["unigram_nll"]
-        assert statistics == {key: value for key, value in other.items() if key != "unigram_nll"}
 
 
 def test_the_unigram_loss_is_that_of_the_masked_tokens(folder):

@@ -127,20 +127,6 @@ def test_a_restored_stream_goes_on_as_if_it_had_never_stopped(tmp_path, corpus, 
     np.testing.assert_array_equal(stopped.next(30), uninterrupted[before:])  # asking for the state changes nothing
 
 
-@in_folder
-@given(corpora(), weights_of_three, st.integers(1, 60))
-def test_shares_follow_the_weights(tmp_path, corpus, weights, windows):
-    weights = dict(zip(corpus, weights, strict=False))
-    mixed = stream(put_all(tmp_path, corpus), weights)
-    mixed.next(windows)
-    longest = max(len(document) + 1 for shards in corpus.values() for shard in shards for document in shard)
-    total = sum(mixed.tokens.values())
-    for name, tokens in mixed.tokens.items():
-        over = tokens - total * weights[name] / sum(weights.values())
-        # One is served only when it lacks tokens, so it gains at most a document; what others gain, it lacks.
-        assert -(len(corpus) - 1) * longest - 1e-6 <= over <= longest + 1e-6
-
-
 def test_a_record_is_refused_once_however_often_it_is_met(tmp_path):
     documents = [([1, 2], "C4"), '{"text": "cut', ([3, 4], "Books"), ([], "Books"), ([5], "C4")]
     shard, weights = put(tmp_path / "a.jsonl.zst", documents), {"C4": 1.0, "Books": 1.0}

@@ -107,14 +107,3 @@ def test_a_missing_member_is_named_and_one_set_is_of_german_and_english_only(tmp
     assert len(read_archive(path, "es", "en", "test")) == len(SETS) - 1
     with fails(f"{path}: there is no member fr-en/train.tags.fr-en.fr, expected it"):
         read_archive(path, "fr", "en", "train")
-
-
-MORE = ("TED.tst2013", "TED.tst2014", "TEDX.tst2013", "TEDX.tst2014")
-
-
-@pytest.mark.parametrize(("names", "count"), [(SETS, 6750), (MORE, 5075)])
-def test_real_test_sets_are_read_whole(mirror, names, count):
-    files = [[mirror / "ted" / f"IWSLT16.{name}.de-en.{language}.xml" for language in ("de", "en")] for name in names]
-    pairs = texts(map(read_side, both) for both in files)
-    assert len(pairs) == count
-    assert not any("’" in sentence or "\n" in sentence for pair in pairs for sentence in pair)

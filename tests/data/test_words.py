@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import untrained
 
-from headdiv.companion.data.readers.lines import read_lines
 from headdiv.companion.data.tokenization import subwords
 from headdiv.companion.data.tokenization import words as module
 from headdiv.companion.data.tokenization.vocabulary import Vocabulary
@@ -97,14 +96,6 @@ def test_a_corpus_of_spacys_words_is_scored_in_them(project):
     assert [scores[name]["value"] for name in ("bleu", "chrf", "bleu_tokens")] == pytest.approx([100] * 3)
     assert "; words of spaCy, joined by Moses rules; references joined again: " in scores["bleu"]["signature"]
     assert "spaCy tokens" in scores["bleu_tokens"]["signature"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("language", "size"), [("en", 9797), ("de", 18669)])
-def test_multi30k_has_the_vocabularies_that_the_homeostasis_paper_counts_with(mirror, language, size):
-    lines = read_lines(mirror / "multi30k" / f"train.{language}.gz")
-    assert len(lines) == 29_000
-    assert len(Vocabulary.build(tokenize_all(lines, language, lowercase=True, tokenizer="spacy"), 1)) == size
 
 
 # ---- vocabularies

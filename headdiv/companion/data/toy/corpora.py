@@ -157,7 +157,7 @@ def articles(train: int, valid: int, test: int, seed: int) -> dict[str, list[Art
         while True:
             sentences = draw.paragraph((20, 60), longest=14)
             lead, tree = sentences[0]
-            summary = summarise(tree)
+            summary = english(Sentence(_bare(tree.main)))
             if lead not in used and 3 <= len(summary.split()) <= 10:
                 used.add(lead)
                 document = "\n".join(text for text, _ in sentences)
@@ -166,16 +166,13 @@ def articles(train: int, valid: int, test: int, seed: int) -> dict[str, list[Art
     return _draw_splits({"train": train, "valid": valid, "test": test}, article)
 
 
-def summarise(sentence: Sentence) -> str:
-    """The main clause without adverbials, adjectives and relative clauses."""
-    return english(Sentence(_strip_clause(sentence.main)))
+def _bare(clause: Clause) -> Clause:
+    """The clause without adverbials, adjectives and relative clauses."""
 
-
-def _strip_clause(clause: Clause) -> Clause:
     def strip(phrase: NounPhrase | None) -> NounPhrase | None:
         return phrase and replace(phrase, adjective="", relative=None)
 
-    that = clause.that and _strip_clause(clause.that)
+    that = clause.that and _bare(clause.that)
     subject, object = strip(clause.subject), strip(clause.object)
     return replace(clause, subject=subject, object=object, that=that, place=None, time="", front=False)
 
