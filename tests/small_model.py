@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from headdiv.core.precision import autocast
-from headdiv.nn.caches import BeamState, State
+from headdiv.nn.caches import State
 from headdiv.nn.packing import AttentionLayout, assign_windows, attention_mask, pack
 from headdiv.nn.sizes import AttentionSpec, BlockSpec, Sizes
 
@@ -138,22 +138,21 @@ class Small(nn.Module):
             x = layer(x, memory, {"decoder": batch.decoder, "cross": batch.cross})
         return x
 
-    def start(self, memory, mask, length, width=1):
-        """One line for each text of padded memory (n, S, D) with mask (n, S)."""
-        lines = BeamState(len(memory), width, length, like=memory)
+    def start(self, memory, mask, width=1):
+        """``width`` lines for each text of padded memory (n, S, D) with mask (n, S)."""
         caches = [
             {
-                "decoder": layer.attention["decoder"].self_cache(lines, memory),
-                "cross": layer.attention["cross"].cross_cache(lines, memory, mask),
+                "decoder": layer.attention["decoder"].self_cache(len(memory) * width, memory),
+                "cross": layer.attention["cross"].cross_cache(memory, mask),
             }
             for layer in self.decoder
         ]
-        return State(lines, caches)
+        return State(caches)
 
     def step(self, words, state):
         """Hidden states after one more word of each line."""
-        state.lines.advance()
-        x = self.target_embedding(words) + self.positions(torch.full_like(words, state.lines.position))
+        state.advance()
+        x = self.target_embedding(words) + self.positions(torch.full_like(words, state.position))
         for layer, caches in zip(self.decoder, state.layers, strict=True):
             x = layer.step(x, caches)
         return x

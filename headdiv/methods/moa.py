@@ -35,7 +35,7 @@ from headdiv.methods.losses import no_values_to_compare
 from headdiv.methods.registry import register
 from headdiv.methods.routing import Renormalise, RoutedRecord, Router, Routing, pooled_losses, router_statistics
 from headdiv.nn.attention import AttentionModule
-from headdiv.nn.caches import BeamState, Cache
+from headdiv.nn.caches import Cache, cached_product
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.linear import Linear
 from headdiv.nn.packing import AttentionLayout
@@ -189,18 +189,20 @@ class MixtureAttention(AttentionModule):
 
     # ---- one token at a time
 
-    def self_cache(self, lines: BeamState, like: Tensor) -> Cache:
-        return Cache.empty(lines, 1, self.d_head, like)
+    def self_cache(self, lines: int, like: Tensor) -> Cache:
+        empty = like.new_empty(lines, 1, 0, self.d_head)
+        return Cache((empty, empty))
 
-    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Cache:
+    def cross_cache(self, memory: Tensor, mask: Tensor) -> Cache:
         keys, values = (part.unsqueeze(1).contiguous() for part in self.key_value(memory).chunk(2, dim=-1))
-        return Cache(lines, keys, values, mask)
+        return Cache((keys, values), mask[:, None, None])
 
     def step(self, x: Tensor, cache: Cache) -> Tensor:
         routing, groups, q = self._queries(x)
         if cache.mask is None:
             cache.add(*self.key_value(x).unsqueeze(1).chunk(2, dim=-1))
-        heads = cache.attend(q.unsqueeze(1)).view_as(q)
+        z = cached_product(cache.by_text(q.unsqueeze(1)), *cache.kept, cache.mask)  # (B, 1, N/B·k, K)
+        heads = cache.by_line(z, self.k).view_as(q)
         return self._mix(self.edited_in_step(heads, cache), routing, groups)
 
 

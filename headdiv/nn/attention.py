@@ -7,13 +7,11 @@ D model width, K head width (d_k); one token at a time N lines of n texts, as in
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
-import torch
 from torch import Tensor
 
-from headdiv.nn.caches import BeamState, PositionCache, RowCache
-from headdiv.nn.packing import AttentionLayout, PackedRows, one_token_each, padded_rows
+from headdiv.nn.caches import Cache
+from headdiv.nn.packing import AttentionLayout, full_rows, one_token_each
 from headdiv.nn.records import HeadModule
 
 
@@ -39,42 +37,33 @@ class AttentionModule(HeadModule, ABC):
 
     # ---- one token at a time
 
-    def self_cache(self, lines: BeamState, like: Tensor) -> PositionCache:
-        """An empty cache for these lines, with dtype and device of ``like``; `step` reads it."""
-        return RowCache.empty(lines, self.spec.d_model, like)
+    def self_cache(self, lines: int, like: Tensor) -> Cache:
+        """An empty cache for this many lines, with dtype and device of ``like``; `step` reads it."""
+        return Cache((like.new_empty(lines, 0, self.spec.d_model),))
 
-    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> PositionCache:
-        """The same for the texts' padded memory (n, S, D); mask (n, S) is added to the scores."""
-        return RowCache(lines, memory, mask)
+    def cross_cache(self, memory: Tensor, mask: Tensor) -> Cache:
+        """The same for each text's padded memory (n, S, D); mask (n, S) is added to the scores."""
+        return Cache((memory,), mask[:, None, None])
 
-    def step(self, x: Tensor, cache: Any) -> Tensor:
+    def step(self, x: Tensor, cache: Cache) -> Tensor:
         """One new position for each line, (N, D) -> (N, D); a self-attention cache grows by it."""
-        if cache.mask is None:
-            cache.add(x)
-            prefixes = cache.prefixes()  # (N, P, D)
-            rows = _window_rows(prefixes)
-            return self._forward_windows(prefixes, None, AttentionLayout(rows, rows, None))[:, -1]
-        queries = cache.lines.spread(x)  # (n, W, D)
-        mask = cache.mask[:, None, None].expand(-1, -1, queries.shape[1], -1)  # (n, 1, W, S)
-        slots = one_token_each(queries.shape[0] * queries.shape[1], cache.lines.position, x.device)
-        layout = AttentionLayout(_window_rows(queries), _window_rows(cache.rows), mask, rows_of_edits=slots)
-        return cache.lines.collect(self._forward_windows(queries, cache.rows.flatten(0, 1), layout))
-
-    def edited_in_step(self, heads: Tensor, cache: Any) -> Tensor:
-        """The heads' outputs (N, H, K) of one position after all edits and masks, for `step`."""
-        if self.edits:
-            heads = self.edited(heads, one_token_each(len(heads), cache.lines.position, heads.device))
-        return self.masked(heads)
-
-    def _forward_windows(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
-        """`forward` of windows (R, N, D) -> (R, N, D), without head records."""
-        recorders, self.recorders = self.recorders, ()
+        recorders, self.recorders = self.recorders, ()  # nothing is recorded
         try:
-            return self(x.flatten(0, 1), memory, layout).unflatten(0, x.shape[:2])
+            if cache.mask is None:
+                cache.add(x)
+            (rows,) = cache.kept  # (N, S, D) of self-attention, (n, S, D) of a memory
+            keys = full_rows(*rows.shape[:2], x.device)
+            if cache.mask is None:
+                return self(rows.flatten(0, 1), None, AttentionLayout(keys, keys, None)).view(rows.shape)[:, -1]
+            width = len(x) // len(rows)  # lines of each text
+            queries = one_token_each(len(rows), width, cache.position, x.device)
+            layout = AttentionLayout(queries, keys, cache.mask.expand(-1, -1, width, -1))
+            return self(x, rows.flatten(0, 1), layout)
         finally:
             self.recorders = recorders
 
-
-def _window_rows(x: Tensor) -> PackedRows:
-    """The rows of (R, N, D): each window one whole sentence."""
-    return padded_rows(torch.ones(x.shape[:2], dtype=torch.bool, device=x.device))
+    def edited_in_step(self, heads: Tensor, cache: Cache) -> Tensor:
+        """The heads' outputs (N, H, K) of one position after all edits and masks, for `step`."""
+        if self.edits:
+            heads = self.edited(heads, one_token_each(len(heads), 1, cache.position, heads.device))
+        return self.masked(heads)

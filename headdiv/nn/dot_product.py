@@ -64,7 +64,7 @@ def dot_product(
     The weights (R, H, N, S), before dropout, are returned too where they are requested.
     """
     if isinstance(layout, Cache):
-        return cached_product(q, k, v, layout.written_out()), None
+        return cached_product(q, k, v, layout.mask), None
     if layout.dropout is not None:
         mask = layout.written_out().to(q.dtype)
         if not weights:

@@ -1,7 +1,7 @@
 """Multi-head attention on packed rows (Vaswani et al. 2017, section 3.2): projections, heads, and an output stage.
 
 Letters for shapes: T rows of queries and T' of keys (real tokens), R windows, N query slots, S key slots, H heads,
-D model width, K head width (d_k); one token at a time N lines of n texts with W slots each, as in `headdiv.nn.caches`.
+D model width, K head width (d_k); one token at a time N lines of n texts, as in `headdiv.nn.caches`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from headdiv.nn.attention import AttentionModule
-from headdiv.nn.caches import BeamState, Cache
+from headdiv.nn.caches import Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import LINEAR, Linear, linear, weight_is_all
@@ -94,12 +94,13 @@ class MultiHeadAttention(AttentionModule):
 
     # ---- one token at a time
 
-    def self_cache(self, lines: BeamState, like: Tensor) -> Cache:
-        return Cache.empty(lines, self.spec.heads, self.spec.d_head, like)
+    def self_cache(self, lines: int, like: Tensor) -> Cache:
+        empty = like.new_empty(lines, self.spec.heads, 0, self.spec.d_head)
+        return Cache((empty, empty))
 
-    def cross_cache(self, lines: BeamState, memory: Tensor, mask: Tensor) -> Cache:
+    def cross_cache(self, memory: Tensor, mask: Tensor) -> Cache:
         keys, values = self._project(memory, 1, 3).unflatten(-1, (2, self.spec.heads, -1)).permute(2, 0, 3, 1, 4)
-        return Cache(lines, keys.contiguous(), values.contiguous(), mask)
+        return Cache((keys.contiguous(), values.contiguous()), mask[:, None, None])
 
     def step(self, x: Tensor, cache: Cache) -> Tensor:
         if cache.mask is None:
@@ -107,6 +108,8 @@ class MultiHeadAttention(AttentionModule):
             cache.add(k, v)
         else:
             q = self._project(x, 0, 1).unflatten(-1, (self.spec.heads, -1))
-        z, _ = self.weigh_values(*cache.windows(q.unsqueeze(2)), cache)  # (n, H, W, K)
-        heads = self.transform_heads(cache.rows(z), x, None).view(-1, self.head_slots, self.head_width)
+        z, _ = self.weigh_values(
+            cache.by_text(q.unsqueeze(2)), *cache.kept, cache
+        )  # of B lines or texts (B, H, N/B, K)
+        heads = self.transform_heads(cache.by_line(z), x, None).view(-1, self.head_slots, self.head_width)
         return self._combine(self.edited_in_step(heads, cache).flatten(1))

@@ -81,7 +81,6 @@ class AttentionLayout:
     # Of the weights. Where it is a number, attention is computed as torch.nn.MultiheadAttention does: the mask has a
     # gradient, and only -inf excludes.
     dropout: float | None = None
-    rows_of_edits: PackedRows | None = None  # what edits of heads are given in place of the queries, in decoding
     dropped: list[Tensor] = field(default_factory=list)  # weights after dropout, as torch returns them, are put here
 
     def written_out(self) -> Tensor:
@@ -208,10 +207,11 @@ def full_rows(B: int, N: int, device: torch.device) -> PackedRows:
     return PackedRows(lengths, positions, slots, slots, sentences, full=True, longest=N)
 
 
-def one_token_each(lines: int, position: int, device: torch.device) -> PackedRows:
-    """The rows of one token of each of these lines, all at this position of their sentences."""
-    rows = full_rows(lines, 1, device)
-    return replace(rows, positions=torch.full_like(rows.positions, position))
+def one_token_each(texts: int, lines: int, position: int, device: torch.device) -> PackedRows:
+    """The rows of one token of each line at this position; the ``lines`` of each of the ``texts`` share a window."""
+    rows = full_rows(texts * lines, 1, device)
+    positions = torch.full_like(rows.positions, position)
+    return replace(rows, positions=positions, sentences=rows.sentences.view(texts, lines))
 
 
 def real_rows(x: Tensor, rows: PackedRows) -> Tensor:

@@ -138,7 +138,7 @@ class HeadModule(nn.Module):
         """
         if self.recorders:
             self.keep_record(kind(self.slot_spec, layout, weights, values, outputs, **fields))
-        return self.masked(self.edited(outputs, layout.rows_of_edits or layout.queries))
+        return self.masked(self.edited(outputs, layout.queries))
 
     def keep_record(self, record: HeadRecord) -> None:
         """Append a record to every open recorder."""
@@ -149,8 +149,7 @@ class HeadModule(nn.Module):
         """Let ``edit(outputs, queries)`` change the heads' outputs (T, H, K), but not their records, in forward passes.
 
         Until the handle's ``remove``. It takes place before masks. In cached decoding it is called at every position,
-        with one row for each line; where a module has no cache of its own, with all rows so far, or, in encoder-decoder
-        attention, with one row for each slot of a text.
+        with one row for each line, or with all rows so far in self-attention without a cache of keys of its own.
         """
         handle = RemovableHandle(self.edits)
         self.edits[handle.id] = edit

@@ -117,7 +117,7 @@ def test_edits_act_in_cached_decoding_too(name, own_cache, monkeypatch):
     with torch.no_grad(), ModelHeads(model).edited({"decoder 1": edit, "cross 1": edit}):
         memory = model.encode(batch.source, batch.encoder)
         expected = model.decode(batch, memory)
-        state = model.start(memory[None], memory.new_zeros(1, len(memory)), len(batch.target_in))
+        state = model.start(memory[None], memory.new_zeros(1, len(memory)))
         steps = [model.step(word[None], state)[0] for word in batch.target_in]
     torch.testing.assert_close(torch.stack(steps), expected)
     assert len(expected) > 1

@@ -222,14 +222,14 @@ def compare_steps(model):
     memory = nn.utils.rnn.pad_sequence(memories, batch_first=True, padding_value=9.0)
     mask = torch.zeros(memory.shape[:2], dtype=memory.dtype)
     mask[1, 3:] = -1e9
-    state = model.start(memory, mask, 4)
+    state = model.start(memory, mask)
     for position in range(4):
         going = [0, 1] if position < 2 else [1]
         words = torch.stack([batches[text].target_in[position] for text in going])
         output = model.step(words, state)
         torch.testing.assert_close(output, torch.stack([expected[text][position] for text in going]))
         if position == 1:
-            state.select(torch.tensor([1]))
+            state.select(torch.tensor([[1]]))
 
 
 @every_method()

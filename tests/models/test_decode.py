@@ -39,7 +39,7 @@ class Table:
 
     def __init__(self, seed, sentences, width):
         self.width = width
-        self.seed, self.lines, self.steps = seed, [(s, ()) for s in sentences], 0
+        self.seed, self.lines, self.steps = seed, [(s, ()) for s in sentences for _ in range(width)], 0
 
     def step(self, words):
         assert len(words) == len(self.lines)
@@ -49,10 +49,10 @@ class Table:
         return torch.stack([log_probabilities(self.seed, s, prefix[1:]) + 3.0 for s, prefix in self.lines])
 
     def select(self, lines):
-        self.lines = [self.lines[i] for i in lines.tolist()]
+        self.lines = [self.lines[i] for i in lines.flatten().tolist()]
         numbers = [s for s, _ in self.lines]
         assert numbers == sorted(numbers)
-        assert all(numbers.count(s) <= self.width for s in numbers)
+        assert all(numbers.count(s) == self.width for s in numbers)
 
 
 def searched(lines, limits, width, alpha):
@@ -157,7 +157,7 @@ class Uncached:
 
     def __init__(self, model, sources, width):
         self.model = model
-        self.sources = list(sources)
+        self.sources = [source for source in sources for _ in range(width)]
         self.prefixes = [[] for _ in self.sources]
 
     def step(self, words):
@@ -169,8 +169,8 @@ class Uncached:
         return self.model.output_embedding(pad_rows(hidden, batch.target_rows)[:, -1])
 
     def select(self, lines):
-        self.prefixes = [list(self.prefixes[i]) for i in lines.tolist()]
-        self.sources = [self.sources[i] for i in lines.tolist()]
+        self.prefixes = [list(self.prefixes[i]) for i in lines.flatten().tolist()]
+        self.sources = [self.sources[i] for i in lines.flatten().tolist()]
 
 
 def build(method, config=None, words=20, dtype=torch.float64):
@@ -197,10 +197,10 @@ def some_sources(n=7, words=20, longest=6, seed=5):
 class Cached:
     """The model's own lines of a search for these sentences, in this order."""
 
-    def __init__(self, model, sources, width, length):
+    def __init__(self, model, sources, width):
         batch = make_batch(Pairs(sources, sources), range(len(sources)), window=1)
         self.model = model
-        self.state = model.start(model.encode(batch.source, batch.encoder), batch.source_rows, length, width)
+        self.state = model.start(model.encode(batch.source, batch.encoder), batch.source_rows, width)
         self.select = self.state.select
 
     def step(self, words):
@@ -213,12 +213,12 @@ class Cached:
 def test_cached_decoding_gives_the_same_words_as_uncached(method, width):
     model, sources = build(method), some_sources()
     limits = torch.tensor([len(source) + 4 for source in sources])
-    outputs = searched(Cached(model, sources, width, int(limits.max())), limits, width, 1.0)
+    outputs = searched(Cached(model, sources, width), limits, width, 1.0)
     assert outputs == searched(Uncached(model, sources, width), limits, width, 1.0)
     config = DecodeConfig(beam=width, length_penalty=1.0, max_length_factor=1.0, max_length_offset=3)
     assert translate(model, sources, config) == outputs
     short = translate(model, sources, config.model_copy(update={"length_penalty": 0.0}))
-    assert short == searched(Cached(model, sources, width, int(limits.max())), limits, width, 0.0)
+    assert short == searched(Cached(model, sources, width), limits, width, 0.0)
     assert len(set(map(len, outputs))) > 1 or width > 1  # the test is worth something
     assert len(set(map(str, outputs))) > 2
 
@@ -228,13 +228,13 @@ def test_cached_decoding_gives_the_same_words_as_uncached(method, width):
 def test_a_half_precision_model_sees_nothing_that_is_masked(dtype):
     """Float16 ends long before the number that masks."""
     model, sources, W = build("baseline", dtype=dtype), some_sources(), 3
-    decoders = Cached(model, sources, W, 3), Cached(copy.deepcopy(model).float(), sources, W, 3)
-    words = torch.full((len(sources),), BEGIN)
+    decoders = Cached(model, sources, W), Cached(copy.deepcopy(model).float(), sources, W)
+    words = torch.full((len(sources) * W,), BEGIN)
     for position in range(3):
         narrow, exact = (decoder.step(words) for decoder in decoders)
         torch.testing.assert_close(narrow.float(), exact, atol=0.1 if dtype == torch.bfloat16 else 0.01, rtol=0.0)
-        lines = torch.arange(len(words)).repeat_interleave(W if position == 0 else 1)
-        words = torch.arange(len(lines)) % 16 + 4
+        lines = torch.arange(len(words)).view(-1, W)
+        words = (lines.flatten() + position) % 16 + 4
         for decoder in decoders:
             decoder.select(lines)
 
@@ -243,14 +243,13 @@ def test_a_half_precision_model_sees_nothing_that_is_masked(dtype):
 @torch.inference_mode()
 def test_cached_logits_are_the_uncached_ones_whatever_is_selected(method):
     model, sources, W = build(method), some_sources(4), 3
-    fast, slow = Cached(model, sources, W, 6), Uncached(model, sources, W)
-    rng, sentence = np.random.default_rng(6), np.arange(4)  # of each line
+    fast, slow = Cached(model, sources, W), Uncached(model, sources, W)
+    rng, sentence = np.random.default_rng(6), np.arange(4).repeat(W)  # of each line
     for position, going in enumerate(([0, 1, 2, 3], [0, 1, 2, 3], [0, 2, 3], [2, 3], [2], [2])):
-        words = torch.from_numpy(rng.integers(20, size=len(sentence))) if position else torch.full((4,), BEGIN)
+        words = torch.from_numpy(rng.integers(20, size=len(sentence))) if position else torch.full((4 * W,), BEGIN)
         torch.testing.assert_close(fast.step(words), slow.step(words))
-        parents = [rng.choice(np.flatnonzero(sentence == s), rng.integers(1, W + 1)) for s in going]
-        lines = np.concatenate(parents)
-        sentence = sentence[lines]
+        lines = np.stack([rng.choice(np.flatnonzero(sentence == s), W) for s in going])
+        sentence = sentence[lines].flatten()
         for decoder in (fast, slow):
             decoder.select(torch.from_numpy(lines))
 

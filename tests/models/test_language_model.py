@@ -195,7 +195,7 @@ def test_a_step_equals_the_whole_forward_pass(method):
     model, (read, targets) = build(LanguageModel, method), some_windows()
     read = np.maximum(read, 0)
     logits = (model(pack_windows(LanguageModel, read, targets, False)) @ model.output_weight.T).view(3, CONTEXT, -1)
-    state = model.start(3, CONTEXT)
+    state = model.start(3)
     for position in range(CONTEXT):
         step_logits = model.step(torch.from_numpy(read[:, position]).long(), state) @ model.output_weight.T
         torch.testing.assert_close(step_logits, logits[:, position], rtol=1e-10, atol=1e-10)

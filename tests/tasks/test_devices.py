@@ -118,11 +118,11 @@ def infer(task, model, batch):
     TASKS[task].loss(model, model.output_weight, batch)
     if hasattr(model, "start"):
         if task == "lm":
-            state = model.start(2, 4)
+            lines, state = 2, model.start(2)
         else:
             rows = batch.source_rows
-            state = model.start(torch.zeros(rows.tokens, WIDTH, device="meta"), rows, 4, 3)
-        model.step(torch.zeros(state.lines.texts, dtype=torch.int64, device="meta"), state)
+            lines, state = len(rows.lengths), model.start(torch.zeros(rows.tokens, WIDTH, device="meta"), rows)
+        model.step(torch.zeros(lines, dtype=torch.int64, device="meta"), state)
 
 
 @pytest.mark.parametrize(("task", "options"), CASES)

@@ -1,7 +1,6 @@
 """Translation: greedy and beam search, batched, one new token at a time with cached keys and values.
 
-Letters: n unfinished sentences, W hypotheses of each (the beam's width), N lines: the hypotheses that can still win,
-V vocabulary, L longest output.
+Letters: n unfinished sentences, W hypotheses of each (the beam's width), N = n·W lines, V vocabulary, L longest output.
 """
 
 from __future__ import annotations
@@ -31,14 +30,13 @@ def beam_search(
 ) -> list[list[int]]:
     """The most probable output for each sentence, by sum of log-probabilities over length^α.
 
-    Width 1 is greedy search. A hypothesis that can no longer beat its sentence's best finished one keeps its place
-    among the W but is no longer computed, and a sentence without others is finished: neither changes the result.
+    Width 1 is greedy search. A sentence is finished once none of its hypotheses can beat its best ended one.
 
     Args:
-        step: the words (N,) with which the lines end -> logits (N, V) of the words that follow; at first there is one
-            line per sentence.
-        select: called with lines (N,): line i continues the former line lines[i]. A sentence's lines are adjacent,
-            sentences in order.
+        step: the words (N,) with which the lines end -> logits (N, V) of the words that follow. The W lines of a
+            sentence are adjacent, sentences in order.
+        select: called with the numbers (n, W) of the former lines that the lines continue; a finished sentence has
+            none.
         limits: (n,) maximum words of each output, END included; the last of them can only be END.
         width: W.
         length_penalty: α ≥ 0.
@@ -53,16 +51,15 @@ def beam_search(
     words[:, :, 0] = BEGIN
     alive = torch.full((n, W), -torch.inf, device=device)  # sums of log-probabilities
     alive[:, 0] = 0.0  # all are equal at first: only one may continue
-    live = alive == 0.0  # (n, W): which are lines
     best = torch.full((n,), -torch.inf, device=device)  # of the ended hypotheses
     ended = torch.full((n, L), PAD, device=device)
     never = torch.tensor(NEVER, device=device)
     for position in range(L):
-        n, lines = len(sentence), live.flatten().nonzero().flatten()
-        scores = step(words[:, :, position].flatten()[lines]).float()  # (N, V)
+        n = len(sentence)
+        scores = step(words[:, :, position].flatten()).float()  # (N, V)
         # Greedy search compares words of one line alone, and without rounding.
         scores = scores.log_softmax(-1) if W > 1 else scores.clone()
-        end = _dense(scores[:, END].clone(), lines, alive)
+        end = scores[:, END].clone().view(n, W)
         top, candidates = scores.index_fill_(1, never, -torch.inf).topk(min(W, scores.shape[1]), dim=1)  # (N, ≤ W)
         at_limit = position + 1 >= limits[sentence]  # (n,)
 
@@ -74,37 +71,26 @@ def beam_search(
         ended[better] = PAD
         ended[better, :position] = words[better, line[better], 1 : position + 1]
 
-        top = alive[:, :, None] + _dense(top, lines, alive)  # (n, W, ≤ W)
+        top = alive[:, :, None] + top.view(n, W, -1)  # (n, W, ≤ W)
         top = top.masked_fill_(at_limit[:, None, None], -torch.inf)
         alive, choice = top.flatten(1).topk(W, dim=1)  # (n, W)
         parent = choice // top.shape[2]
-        word = _dense(candidates, lines, alive).flatten(1).gather(1, choice)
+        word = candidates.view(n, -1).gather(1, choice)
         words = words.gather(1, parent[:, :, None].expand_as(words))
         words[:, :, position + 1] = word
-        parent_line = _dense(torch.arange(len(lines), device=device), lines, alive).gather(1, parent)
-        if W == 1:
-            live = (best == -torch.inf)[:, None]
-        else:
-            live = alive / limits[sentence, None] ** length_penalty > best[:, None]  # sums only fall
-        unfinished = live.any(1)
+        lines = torch.arange(n, device=device)[:, None] * W + parent
+        largest = alive[:, 0] / limits[sentence] ** length_penalty  # that a score can still be: sums only fall
+        unfinished = largest > best if W > 1 else best == -torch.inf
         if not bool(unfinished.all()):
             for i in (~unfinished).nonzero().flatten().tolist():
                 results[int(sentence[i])] = [w for w in ended[i].tolist() if w != PAD]
             if not bool(unfinished.any()):
                 break
-            sentence, words, alive, best, ended, live, parent_line = (
-                x[unfinished] for x in (sentence, words, alive, best, ended, live, parent_line)
+            sentence, words, alive, best, ended, lines = (
+                x[unfinished] for x in (sentence, words, alive, best, ended, lines)
             )
-        select(parent_line[live])
+        select(lines)
     return results
-
-
-def _dense(x: Tensor, lines: Tensor, like: Tensor) -> Tensor:
-    """(N, …) of lines -> (n, W, …) as ``like`` (n, W) is; -inf (0 of integers) where no line stands."""
-    if len(lines) < like.numel():
-        empty = -torch.inf if x.is_floating_point() else 0
-        x = x.new_full((like.numel(), *x.shape[1:]), empty).index_copy_(0, lines, x)
-    return x.view(*like.shape, *x.shape[1:])
 
 
 @torch.inference_mode()
@@ -139,7 +125,7 @@ def _translate_batch(
     layout = AttentionLayout(rows, rows, attention_mask(rows, rows))
     memory = model.encode(torch.from_numpy(words.astype(np.int64)).to(device), layout)
     limits = (rows.lengths * config.max_length_factor + config.max_length_offset).long().clamp(max=MAX_POSITIONS)
-    state = model.start(memory, rows, int(limits.max()), config.beam)
+    state = model.start(memory, rows, config.beam)
 
     def step(words: Tensor) -> Tensor:
         return F.linear(model.step(words, state), model.output_weight)

@@ -22,7 +22,7 @@ from headdiv.companion.models.sizes import LMConfig
 from headdiv.companion.models.transformer import make_layers, run_layers, step_layers
 from headdiv.core.precision import autocast
 from headdiv.methods.base import Method
-from headdiv.nn.caches import BeamState, State
+from headdiv.nn.caches import State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.packing import AttentionLayout, attention_mask, pack
 from headdiv.nn.sizes import Kind
@@ -126,16 +126,15 @@ class LanguageModel(WindowModel):
 
     # ---- one token at a time
 
-    def start(self, texts: int, length: int) -> State:
-        """A line for each of this many texts, of up to ``length`` tokens."""
+    def start(self, lines: int) -> State:
+        """A line for each of this many texts."""
         like = self.embedding.weight
-        lines = BeamState(texts, 1, length, like)
-        return State(lines, [{"decoder": layer.attention["decoder"].self_cache(lines, like)} for layer in self.layers])
+        return State([{"decoder": layer.attention["decoder"].self_cache(lines, like)} for layer in self.layers])
 
     def step(self, tokens: Tensor, state: State) -> Tensor:
         """Hidden states for the next token's logits, (N,) -> (N, D)."""
-        state.lines.advance()
-        x = self._embed(tokens, torch.full_like(tokens, state.lines.position))
+        state.advance()
+        x = self._embed(tokens, torch.full_like(tokens, state.position))
         return step_layers(self.layers, x, state)
 
 
@@ -176,7 +175,7 @@ def likeliest_tokens(model: LanguageModel, prompt: list[int], new_tokens: int, e
     for position in range(len(prompt) + new_tokens - 1):
         with torch.inference_mode():  # not around a yield, which would leave it on for the caller
             if state is None or token == end:
-                state = model.start(1, len(prompt) + new_tokens - position)
+                state = model.start(1)
             logits = model.step(torch.tensor([token], device=device), state) @ model.output_weight.T
         if position < len(prompt) - 1:
             token = prompt[position + 1]

@@ -20,7 +20,7 @@ from headdiv.companion.models.batching import Batch
 from headdiv.companion.models.sizes import ModelConfig
 from headdiv.core.precision import autocast
 from headdiv.methods.base import Method
-from headdiv.nn.caches import BeamState, Cache, State
+from headdiv.nn.caches import Cache, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear
 from headdiv.nn.packing import MAX_POSITIONS, AttentionLayout, PackedRows, masked_in, pad_rows
@@ -156,25 +156,24 @@ class Transformer(nn.Module):
 
     # ---- one token at a time
 
-    def start(self, memory: Tensor, rows: PackedRows, length: int, width: int = 1) -> State:
-        """A line for each of n texts, of memory (T, D) on ``rows``; later up to ``width``, of ``length`` tokens."""
+    def start(self, memory: Tensor, rows: PackedRows, width: int = 1) -> State:
+        """``width`` lines for each of n texts, of memory (T, D) on ``rows``."""
         memory = pad_rows(memory, rows)  # (n, S, D)
         empty = torch.arange(memory.shape[1], device=memory.device) >= rows.lengths[:, None]
         mask = memory.new_zeros(empty.shape).masked_fill_(empty, masked_in(memory.dtype))  # (n, S)
-        lines = BeamState(len(memory), width, length, like=memory)
         layers = [
             {
-                "decoder": layer.attention["decoder"].self_cache(lines, like=memory),
-                "cross": layer.attention["cross"].cross_cache(lines, memory, mask),
+                "decoder": layer.attention["decoder"].self_cache(len(memory) * width, like=memory),
+                "cross": layer.attention["cross"].cross_cache(memory, mask),
             }
             for layer in self.decoder
         ]
-        return State(lines, layers)
+        return State(layers)
 
     def step(self, words: Tensor, state: State) -> Tensor:
         """Hidden states for the next word's logits, (N,) -> (N, D)."""
-        state.lines.advance()
-        x = self._embed(self.target_embedding, words, torch.full_like(words, state.lines.position))
+        state.advance()
+        x = self._embed(self.target_embedding, words, torch.full_like(words, state.position))
         return step_layers(self.decoder, x, state)
 
     def _embed(self, embedding: nn.Embedding, words: Tensor, positions: Tensor) -> Tensor:
