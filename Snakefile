@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from headdiv.core.errors import HeaddivError
+from headdiv.core.settings import check
 from headdiv.companion import pipeline
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import min_version
@@ -13,13 +14,14 @@ from snakemake.utils import min_version
 min_version("9.0")
 
 try:
-    pipeline.check_config(config)
-    PLAN = pipeline.Plan(config.get("profile", "quick"))
+    CONFIG = check(pipeline.PipelineConfig, config, ("--config",))
+    PLAN = pipeline.Plan(CONFIG.profile)
 except HeaddivError as error:
     raise WorkflowError(str(error)) from None
 
 RESULTS = f"results/{PLAN.name}"
 LOGS = f"logs/{PLAN.name}"
+GPU = PLAN.gpu if CONFIG.gpu is None else CONFIG.gpu
 RUN = f"{RESULTS}/{{paper}}/{{task}}/{{variant}}/seed{{seed}}"
 # Rules use the Python that runs Snakemake, whether or not its environment is activated.
 shell.prefix(f"export PATH='{Path(sys.executable).parent}':$PATH; ")
@@ -78,7 +80,7 @@ rule tune:
         "environment.yml"
     threads: PLAN.threads
     resources:
-        gpu=config.get("gpu", PLAN.gpu),
+        gpu=GPU,
     params:
         decisive=lambda w: PLAN.tuned[f"{w.paper}/{w.task}"][w.variant],
         profile=PLAN.profile,
@@ -106,7 +108,7 @@ rule run:
         "environment.yml"
     threads: PLAN.threads
     resources:
-        gpu=config.get("gpu", PLAN.gpu),
+        gpu=GPU,
     params:
         config=lambda w: PLAN.runs[f"{w.paper}/{w.task}"][w.variant, int(w.seed)],
         code=lambda w: pipeline.notebook_code(pipeline.run_notebook(f"{w.paper}/{w.task}")),
@@ -131,7 +133,7 @@ rule importance:
         "environment.yml"
     threads: PLAN.threads
     resources:
-        gpu=config.get("gpu", PLAN.gpu),
+        gpu=GPU,
     params:
         config=lambda w: PLAN.runs[f"{w.paper}/{w.task}"][w.variant, int(w.seed)],
         steps=lambda w: PLAN.pruned[f"{w.paper}/{w.task}"],  # read from the profile; another number makes it anew

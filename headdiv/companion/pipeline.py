@@ -5,22 +5,29 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import chain
 from types import FrameType
-from typing import Any
+
+from pydantic import Field
 
 from headdiv.companion import paths
 from headdiv.companion.experiments.papers import load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report.draw import Product, of_paper, products
 from headdiv.companion.tasks.run_config import run_name
-from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, read_json, short_hash
-from headdiv.core.settings import nearest
+from headdiv.core.settings import Settings
 
 EXPLORER = "explore"  # the companion that is of no paper
-CONFIG = ("profile", "gpu")  # keys of Snakemake's --config
+
+
+class PipelineConfig(Settings):
+    """Keys of Snakemake's ``--config``."""
+
+    profile: str = Field("quick", description="its name, or the path of its file")
+    gpu: int | None = Field(None, ge=0, description="GPUs for each run, in place of the profile's")
 
 
 class Plan:
@@ -154,20 +161,3 @@ def end_jobs_with_snakemake() -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-
-
-def check_config(config: Mapping[str, Any]) -> None:
-    """Refuse keys of Snakemake's ``--config`` that the Snakefile does not know, and values that they cannot have.
-
-    Raises:
-        ConfigError: there is one; of a key the sentence has the nearest that is known.
-    """
-    for key in config:
-        if key not in CONFIG:
-            raise ConfigError(f"--config {key}: unknown key{nearest(key, list(CONFIG))}")
-    profile = config.get("profile", "")
-    if not isinstance(profile, str):  # Snakemake makes numbers of what looks like one
-        raise ConfigError(f"--config profile: expected a profile's name or path, found {profile!r}")
-    gpu = config.get("gpu", 0)
-    if not isinstance(gpu, int) or gpu < 0:
-        raise ConfigError(f"--config gpu: expected a number of GPUs, found {gpu!r}")

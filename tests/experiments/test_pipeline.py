@@ -12,12 +12,12 @@ import pytest
 from conftest import EXPERIMENT
 from tracked import ROOT, git_files
 
-from headdiv.companion import pipeline
 from headdiv.companion.experiments.profile_file import Profile
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.pipeline import Plan, check_config, notebook_code
+from headdiv.companion.pipeline import PipelineConfig, Plan, notebook_code
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import ConfigError, DataError
+from headdiv.core.settings import check
 
 NOTEBOOK = "notebooks/runs/deacon_translation.ipynb"
 
@@ -143,13 +143,12 @@ def test_prose_of_a_notebook_does_not_count_and_code_does(planned):
 
 
 def test_a_mistake_in_the_configuration_of_snakemake_is_named():
-    check_config({"profile": "multi30k", "gpu": 1})
     for config, sentence in (
         ({"profle": "multi30k"}, "profle: unknown key; did you mean 'profile'"),
         ({"gpu": "two"}, "gpu: .* found 'two'"),
     ):
         with pytest.raises(ConfigError, match=sentence):
-            check_config(config)
+            check(PipelineConfig, config)
 
 
 def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):
@@ -168,7 +167,7 @@ def test_the_profiles_of_the_repository_can_be_planned(planned, monkeypatch):
 
 def test_the_readme_of_the_profiles_names_all_of_them_and_their_keys():
     text = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
-    names = {path.stem for path in git_files("config/*.yaml")} | set(Profile.model_fields) | set(pipeline.CONFIG)
+    names = {path.stem for path in git_files("config/*.yaml")} | {*Profile.model_fields, *PipelineConfig.model_fields}
     assert {name for name in names if f"`{name}`" not in text} == set()
 
 

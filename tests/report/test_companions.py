@@ -122,7 +122,7 @@ def test_what_the_mhr_companion_says_of_its_figures_is_what_is_stored():
         groups = {variant: runs_of[variant] for variant in ("baseline", "alphas")}
         changes = [change.mean for change in heads.changes(groups, "baseline", distance)["alphas"].values()]
         assert low < min(changes) <= max(changes) < high
-    modules = [run.heads.artifact("alphas") for run in by_variant("rows", "mhr/translation")["alphas-plain"]]
+    modules = [run.heads["alphas"] for run in by_variant("rows", "mhr/translation")["alphas-plain"]]
     alphas = [np.array(module["alphas"]) for run in modules for module in run.values()]
     mixed = max(abs(A - np.diag(np.diag(A))).max() for A in alphas)
     kept, shares = min(np.diag(A).min() for A in alphas), [heads.skew_share(A) for A in alphas]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator
+from typing import Any
 
 from headdiv.analysis.heads import ModelHeads
-from headdiv.analysis.masking import HeadChange, least_important_first
+from headdiv.analysis.masking import least_important_first
 from headdiv.companion.commands import remedy
 from headdiv.companion.experiments.checking import outdated_among
 from headdiv.companion.experiments.profiles import Runs
@@ -31,11 +29,6 @@ class Kept(Record):
     loss: float
 
 
-def _without_score(head: Any) -> Any:
-    """A head's change without the task's score, which files from before the loss alone was measured have too."""
-    return {key: value for key, value in head.items() if key != "score"} if isinstance(head, dict) else head
-
-
 class ImportanceResult(RunIdentity):
     """Importance of every head of a run, and the pruning curve, as `importance_record` measures them.
 
@@ -48,7 +41,6 @@ class ImportanceResult(RunIdentity):
 
     modules: dict[str, int]
     loss: StoredScore
-    heads: list[Annotated[HeadChange, BeforeValidator(_without_score)]]
     curve: list[Kept]
 
     @property

@@ -82,20 +82,6 @@ class Configuration(Record):
         return {name: getattr(self, name) for name in type(self).model_fields}
 
 
-class Heads(Record):
-    """Measures of the attention modules, and artifacts of the method, each under the method's own name for it.
-
-    Attributes:
-        measures: by attention module ("encoder 1"), by measure: numbers by head, or by pair of heads.
-    """
-
-    measures: dict[str, dict[str, Any]] = Field(default_factory=dict)
-
-    def artifact(self, name: str) -> dict[str, Any]:
-        """An artifact by attention module, "measures" included; {} where the run has none."""
-        return getattr(self, name, {})
-
-
 class SearchCost(Record):
     """How long the search of the test set took: one pass, by the wall clock."""
 
@@ -128,13 +114,6 @@ class Cost(Record):
         return self.other_load is not None and self.other_load < QUIET
 
 
-class SplitStatistics(Record):
-    """Counts of one split; which there are depends on the task."""
-
-    examples: int | None = None
-    unigram_nll: float | None = None
-
-
 class StreamStatistics(Record):
     """What was drawn from each source of a stream of text."""
 
@@ -144,18 +123,14 @@ class StreamStatistics(Record):
 
 
 class DataStatistics(Record):
-    """Counts of the corpus by split, and of the records left out by reason."""
+    """Counts of the corpus by split, which depend on the task, and of the records left out by reason."""
 
-    train: SplitStatistics
-    valid: SplitStatistics
-    test: SplitStatistics
+    train: dict[str, Any]
+    valid: dict[str, Any]
+    test: dict[str, Any]
     refused: dict[str, int] = Field(default_factory=dict)
     content: str | None = None  # `content_key` of its files; None where it was not kept yet
     stream: StreamStatistics = StreamStatistics()
-
-    def split(self, name: str) -> dict[str, Any]:
-        """Every statistic of the split "train", "valid" or "test" that the run has, by name."""
-        return getattr(self, name).model_dump(exclude_unset=True)
 
 
 class Provenance(Record):
@@ -234,6 +209,8 @@ class RunResult(RunIdentity):
     """The stored result of one run: the content of ``metrics.json``.
 
     Attributes:
+        heads: "measures" by attention module ("encoder 1") and measure, numbers by head or by pair of heads; and the
+            method's artifacts, each under the method's own name for it.
         outputs: file of the test set's outputs in the run's folder.
         more_outputs: files of further outputs by name: "best", of the best epoch's parameters where these are others,
             "average", of the mean of the last epochs', and the names of further test splits.
@@ -246,7 +223,7 @@ class RunResult(RunIdentity):
     parameters: int = Field(gt=0)
     scores: dict[str, StoredScore]
     curve: list[CurvePoint] = Field(min_length=1)
-    heads: Heads
+    heads: dict[str, Any]
     outputs: str | None = None
     more_outputs: dict[str, str] = Field(default_factory=dict)
     evaluated_epoch: int | None = None
@@ -272,7 +249,7 @@ class RunResult(RunIdentity):
     @property
     def training_examples(self) -> int | None:
         """How many examples of the corpus were learnt from, see ``train.share``; None of a stream."""
-        examples = self.data.train.examples
+        examples = self.data.train.get("examples")
         return None if examples is None else examples_of(self.config.train.get("share", 1.0), examples)
 
     def failures(self) -> list[str]:

@@ -16,9 +16,7 @@ from typing import Any
 import torch
 from filelock import FileLock
 from safetensors.torch import save_file
-from torch import Tensor, nn
-from torch.nn import init
-from torch.overrides import TorchFunctionMode
+from torch import nn
 
 from headdiv.analysis.similarity import averages, compare_heads
 from headdiv.companion import paths, runtime
@@ -52,24 +50,12 @@ def build_model(
     """
     method = make_method(config.method)
     if str(device) == "meta":
-        with torch.device("meta"), _Undrawn():
+        with torch.device("meta"):
             return TASKS[config.kind].build(config, vocabulary, method), method
     with torch.device("cpu"):
         model = TASKS[config.kind].build(config, vocabulary, method)
     initialise(model, config.seed)
     return model.to(device), method
-
-
-class _Undrawn(TorchFunctionMode):
-    """Skips what fills tensors: it does nothing on the meta device, and torch would import its compiler for it."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        options = kwargs or {}
-        if func in (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_):
-            return options["tensor"] if "tensor" in options else args[0]
-        if func is torch.eye:
-            return torch.empty(args[0], args[0])
-        return func(*args, **options)
 
 
 def choose_device() -> torch.device:

@@ -238,7 +238,7 @@ def _scores(rows: Groups, relation: Relation) -> dict[str, dict[int, float]]:
         return scores_of(rows, relation.score)
     compared = {row: rows[row] for row in (relation.variant, relation.against) if row in rows}
     return {
-        row: {run.seed: fmean(layer[COSINE] for layer in run.heads.artifact("pca_weights").values()) for run in runs}
+        row: {run.seed: fmean(layer[COSINE] for layer in run.heads.get("pca_weights", {}).values()) for run in runs}
         for row, runs in compared.items()
     }
 

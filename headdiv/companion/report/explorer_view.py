@@ -180,7 +180,7 @@ def masking(view: View) -> pd.DataFrame:
         with masked_heads(run.model, masks):
             losses = task.loss(run.model, run.model.output_weight, batch)
             nll = losses.nll.item() / losses.count
-            output = task.apply(run, view.text, view.other, None if masks else view.batch)
+            output = task.apply(run, view.text, view.other)
             rows[name] = [output, nll if task.predicts_text else -nll]
     return pd.DataFrame.from_dict(rows, orient="index", columns=[task.output, column])
 

@@ -89,7 +89,7 @@ def runs_of_figure(profile: str, figure: FigureEntry, needs: str = "") -> Groups
         f"{variant} (seed {run.seed})"
         for variant, runs in shown.items()
         for run in runs
-        if needs and not run.heads.artifact(needs)
+        if needs and not run.heads.get(needs, {})
     ]
     if incomplete:
         raise DataError(

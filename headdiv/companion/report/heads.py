@@ -50,7 +50,7 @@ Module = tuple[str, int]  # kind of attention; layer, counted from 1
 
 def measure_by_module(run: RunResult, measure: str) -> dict[Module, np.ndarray]:
     """A measure of every attention module: (H,) by head, or (H, H) by pair of heads."""
-    return {module: np.array(values[measure]) for module, values in by_module(run.heads.measures).items()}
+    return {module: np.array(values[measure]) for module, values in by_module(run.heads["measures"]).items()}
 
 
 def _title(subject: str, groups: Groups) -> str:
@@ -78,7 +78,7 @@ def draw_pca_weights(profile: str, figure: FigureEntry, limit: float) -> Figure:
     rows: list[dict[str, np.ndarray]] = []
     for runs in groups.values():
         rows.append({})
-        for layer in runs[0].heads.artifact("pca_weights").values():
+        for layer in runs[0].heads.get("pca_weights", {}).values():
             name = place_name(layer["place"]).replace(", ", ",\n")
             cosines = np.ma.masked_array(layer["cosines"], np.eye(len(layer["cosines"]), dtype=bool))
             rows[-1][f"{name}\nmean |cos| {layer['mean_absolute_cosine']:.2f}"] = cosines
@@ -126,7 +126,7 @@ def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
     """Every Alphas matrix of the variant's first seed, as its difference from the identity that it started from."""
     groups = runs_of_figure(profile, figure, "alphas")
     ((variant, runs),) = groups.items()
-    modules = by_module(runs[0].heads.artifact("alphas"))
+    modules = by_module(runs[0].heads.get("alphas", {}))
     kinds, columns = kinds_of(modules), max(layer for _, layer in modules)
     rows: list[dict[str, np.ndarray | None]] = []
     for kind in kinds:
@@ -247,7 +247,7 @@ def draw_changes(profile: str, figure: FigureEntry, distance: Literal["cosine", 
     groups, (base,) = runs_of_figure(profile, figure, "measures"), figure.against
     percent = changes(groups, base, distance)
     labels, looks = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
-    modules = by_module(groups[base][0].heads.measures)
+    modules = by_module(groups[base][0].heads["measures"])
     kinds, width = kinds_of(modules), 0.8 / len(percent)
     fig, axes = new_figure(2.9 * len(kinds) + 0.5, 3.4, 1, len(kinds), sharey=True)
     for ax, kind in zip(axes[0], kinds, strict=True):
@@ -284,7 +284,7 @@ def draw_measures(profile: str, figure: FigureEntry) -> Figure:
     groups = runs_of_figure(profile, figure, "measures")
     labels = labels_of(figure.experiment, groups)
     kinds = {  # of a variant's modules; it may have layers of its own
-        variant: [place.partition(" ")[0] for place in runs[0].heads.measures] for variant, runs in groups.items()
+        variant: [place.partition(" ")[0] for place in runs[0].heads["measures"]] for variant, runs in groups.items()
     }
     panels = {}
     for name, (label, _) in MEASURES.items():

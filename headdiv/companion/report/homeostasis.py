@@ -91,7 +91,7 @@ def draw_bleu(profile: str, figure: FigureEntry, split: Literal["training", "val
         x = np.arange(1, len(bleu) + 1)
         ax.plot(x, bleu, lw=1.4, ms=4, markevery=marker_step, label=label + size, **styles[label])
     first = next(iter(groups.values()))[0]
-    examples = first.training_examples if split == "training" else first.data.valid.examples
+    examples = first.training_examples if split == "training" else first.data.valid["examples"]
     pairs = min(first.config.train["epoch_scores"], examples)
     ax.set(xlabel="epoch", ylabel=f"{split} BLEU (0 to 100)")
     ax.set_ylim(bottom=0)
@@ -123,7 +123,7 @@ def activity_of(runs: list[RunResult], blocks: bool) -> Activity | None:
     modules = [
         activity
         for run in runs
-        for module, activity in run.heads.artifact("activations").items()
+        for module, activity in run.heads.get("activations", {}).items()
         if (" block " in module) == blocks
     ]
     if not modules:

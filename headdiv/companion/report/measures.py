@@ -30,7 +30,7 @@ def _module_mean(measure: str, module: dict[str, Any]) -> float:
 
 def measures_by_module(run: RunResult, measure: str) -> list[float]:
     """A measure of `headdiv.analysis.similarity` of every attention module of a run, in the order of a forward pass."""
-    return [_module_mean(measure, module) for module in run.heads.measures.values()]
+    return [_module_mean(measure, module) for module in run.heads.get("measures", {}).values()]
 
 
 def mean_measure(run: RunResult, measure: str) -> float:

@@ -53,7 +53,7 @@ def training_size(run: RunResult, *others: RunResult) -> str:
 def scale(runs: list[RunResult], profile: str) -> str:
     """Data, sizes, seeds and machine of an experiment's runs, in sentences, with the warning about toy corpora."""
     first = runs[0]
-    task, test = TASKS[first.kind], first.data.split("test")
+    task, test = TASKS[first.kind], first.data.test
     failed = [f"{run.variant}, seed {run.seed}: {'; '.join(run.failures())}" for run in runs if run.failures()]
     batches = dict.fromkeys(f"{run.config.train['tokens_per_batch']:,}" for run in runs)  # a variant may have its own
     tokens = f" of {test['tokens']:,} tokens" if "tokens" in test else ""
@@ -112,7 +112,7 @@ def machine(run: RunResult) -> str:
 
 def data_losses(run: RunResult) -> list[str]:
     """Sentences about records left out, texts cut short and answers lost; none where nothing was."""
-    task, splits = TASKS[run.kind], {split: run.data.split(split) for split in SPLITS}
+    task, splits = TASKS[run.kind], {split: getattr(run.data, split) for split in SPLITS}
     sentences = []
     for source, refused in (("", run.data.refused), (" of the training stream", run.data.stream.refused)):
         if refused:

@@ -292,14 +292,13 @@ class Task(ABC):
         return table.dropna(axis="columns", how="all")
 
     @abstractmethod
-    def apply(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """The model's output for a text that is typed in: a translation, a summary, a continuation, an answer.
 
         Args:
             run: a finished run.
             text: in question answering the passage.
             second: the question; other tasks ignore it.
-            batch: what `example_batch` gave for the same text and model: an output that it searched is used again.
 
         Raises:
             DataError: the task cannot use these texts.

@@ -273,7 +273,7 @@ class LanguageModelling(StreamTask):
             seconds.append((time.perf_counter() - start) / new_tokens)
         return 1000 * statistics.median(seconds), f"{new_tokens} tokens after {prompt_tokens}"
 
-    def apply(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """The likeliest continuation, of at most 20 tokens and half the context.
 
         Of a text that does not fit into the rest of the context, the end is read.

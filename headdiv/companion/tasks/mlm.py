@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -83,7 +82,7 @@ class MaskedLanguageModelling(StreamTask):
         test = held_out_loss(run, "test")
         return _split_scores(valid, run, "valid", "") | _split_scores(test, run, "test", "test_")
 
-    def apply(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """A typed text with each ``[MASK]`` replaced by its likeliest token, all at once.
 
         A space before ``[MASK]`` is dropped, since a word's token brings its own.
@@ -91,7 +90,7 @@ class MaskedLanguageModelling(StreamTask):
         Raises:
             DataError: there is no ``[MASK]``, or the text is longer than the model's context.
         """
-        batch = self.example_batch(run, text) if batch is None else batch
+        batch = self.example_batch(run, text)
         filled = self.expect_output(run, batch).targets
         tokens = torch.where(filled == IGNORED, batch.inputs, filled)
         return run.corpus.bpe.decode(tokens[1:].tolist())

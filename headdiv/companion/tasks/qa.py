@@ -147,7 +147,7 @@ class QuestionAnswering(PairTask):
         """Exact match and F1 over the test set's gold answers."""
         return squad_scores(self.answers(run), run.corpus.test.questions)
 
-    def apply(self, run: Run, text: str, second: str | None = None, batch: Any = None) -> str:
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
         """The answer to a question on a passage; errors of `example_batch`."""
         return predict(run.model, self._typed_split(run, text, second), run.config.decode, run.device)[""]
 

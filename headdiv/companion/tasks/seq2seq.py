@@ -188,10 +188,8 @@ class Seq2Seq(PairTask):
         words = dict.fromkeys(self._tokenize(run, text, "source"))
         return [word for word in words if (run.corpus.encode([word], "source") == UNKNOWN).any()]
 
-    def apply(self, run: Run, text: str, second: str | None = None, batch: Batch | None = None) -> str:
-        if batch is None or second is not None:
-            batch = self.example_batch(run, text)
-        return self.as_text(run, batch.target_out[:-1].tolist())
+    def apply(self, run: Run, text: str, second: str | None = None) -> str:
+        return self.as_text(run, self.example_batch(run, text).target_out[:-1].tolist())
 
     def example_batch(self, run: Run, text: str, second: str | None = None) -> Batch:
         """See `Task`; ``second`` is the text that the decoder reads."""
