@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,10 +27,8 @@ from headdiv.analysis.masking import (
     HeadChange,
     Masks,
     masked_heads,
-    masking_changes,
     masks_without,
     module_named,
-    pruning_steps,
 )
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, HeadComparison, Observed, compare_heads
 from headdiv.core import progress
@@ -216,9 +215,20 @@ class ModelHeads:
 
         Args:
             metric: a loss, or the negative of a score.
-            masked: heads (module, number from 1).
+            masked: heads (module, number from 1); they are not in the result.
+
+        Raises:
+            DataError: a head is not there.
         """
-        return masking_changes(self.model, lambda masks: self._value(metric, masks), masked)
+        before = self._value(metric, masks_without(self.model, masked))
+        heads = [(name, head) for name, count in self.counts.items() for head in range(1, count + 1)]
+        remaining, changes = [head for head in heads if head not in set(masked)], []
+        with progress.bar(len(remaining), "masking heads") as advance:
+            for name, head in remaining:
+                after = self._value(metric, masks_without(self.model, [*masked, (name, head)]))
+                changes.append(HeadChange(name, head, after - before))
+                advance("")
+        return changes
 
     def pruning_curve(self, metric: Metric, order: Sequence[Head], steps: int = 10) -> list[Pruned]:
         """A metric with ever fewer heads, from all of them to none of ``order``, without retraining.
@@ -226,10 +236,19 @@ class ModelHeads:
         Raises:
             DataError: there are fewer than one step, or a head is not there or named twice.
         """
-        points, curve = pruning_steps(self.model, steps, order), []
-        with progress.bar(len(points), "pruning") as advance:
-            for kept, masks in points:
-                curve.append(Pruned(kept, self._value(metric, masks)))
+        if steps < 1:
+            raise DataError(f"steps: found {steps}, expected at least 1")
+        for (name, head), count in Counter(map(tuple, order)).items():
+            if count > 1:
+                raise DataError(f"order: found head {head} of {name!r} {count} times, expected each head once at most")
+        masks_without(self.model, order)  # raises before anything is measured
+        steps = max(min(steps, len(order)), 1)  # of at least one head each
+        counts = sorted({round(step * len(order) / steps) for step in range(steps + 1)})
+        curve = []
+        with progress.bar(len(counts), "pruning") as advance:
+            for count in counts:
+                value = self._value(metric, masks_without(self.model, order[:count]))
+                curve.append(Pruned(sum(self.counts.values()) - count, value))
                 advance("")
         return curve
 

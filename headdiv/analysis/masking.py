@@ -1,4 +1,4 @@
-"""Masking heads of a trained model, what that changes, and how many heads can go (Michel et al. 2019).
+"""Masking heads of a trained model (Michel et al. 2019).
 
 A masked head's outputs are 0 in front of the output stage; its neighbours in the module do not make up for it.
 In DEACON that is before the batch normalisation, which turns 0 into a constant.
@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from headdiv.core import progress
 from headdiv.core.errors import DataError
 from headdiv.core.tracing import uncompiled
 from headdiv.nn.records import HeadModule, attention_modules, by_name
 
 Masks = Mapping[str, Sequence[float] | Tensor]  # by attention module: a number for each head, 0 or 1
 Head = tuple[str, int]  # attention module, number from 1
-Measure = Callable[[Masks], float]  # of the model with these masks
 Value = TypeVar("Value")
 
 
@@ -100,46 +97,7 @@ def masks_without(model: nn.Module, removed: Sequence[Head]) -> dict[str, Tensor
     return masks
 
 
-def masking_changes(model: nn.Module, measure: Measure, masked: Sequence[Head] = ()) -> list[HeadChange]:
-    """How a measure changes when one head at a time is masked, in the order of a forward pass.
-
-    Args:
-        model: anything that holds attention modules.
-        measure: of the model with masks.
-        masked: heads that are always masked; they are not in the result.
-
-    Raises:
-        DataError: a head is not there.
-    """
-    before = measure(masks_without(model, masked))
-    heads = [(name, head) for name, count in heads_of(model).items() for head in range(1, count + 1)]
-    remaining, changes = [head for head in heads if head not in set(masked)], []
-    with progress.bar(len(remaining), "masking heads") as advance:
-        for name, head in remaining:
-            after = measure(masks_without(model, [*masked, (name, head)]))
-            changes.append(HeadChange(name, head, after - before))
-            advance("")
-    return changes
-
-
 def least_important_first(importance: Sequence[HeadChange]) -> list[Head]:
     """The heads in the order in which they are pruned; those without which the metric is NaN come last."""
     ordered = sorted(importance, key=lambda entry: (math.isnan(entry.change), entry.change))
     return [(entry.place, entry.head) for entry in ordered]
-
-
-def pruning_steps(model: nn.Module, steps: int, order: Sequence[Head]) -> list[tuple[int, dict[str, Tensor]]]:
-    """Number of heads kept and masks for each point of a pruning curve, starting with all heads.
-
-    Raises:
-        DataError: there are fewer than one step, or a head is not there or named twice.
-    """
-    if steps < 1:
-        raise DataError(f"steps: found {steps}, expected at least 1")
-    for (name, head), count in Counter(map(tuple, order)).items():
-        if count > 1:
-            raise DataError(f"order: found head {head} of {name!r} {count} times, expected each head once at most")
-    heads = sum(heads_of(model).values())
-    steps = max(min(steps, len(order)), 1)  # of at least one head each
-    counts = sorted({round(step * len(order) / steps) for step in range(steps + 1)})
-    return [(heads - count, masks_without(model, order[:count])) for count in counts]

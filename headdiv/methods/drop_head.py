@@ -53,8 +53,6 @@ class DroppedHeads(nn.Module):
 class DropHeadAttention(MultiHeadAttention):
     """The baseline's module that drops heads in training; head records hold zeros for them."""
 
-    rowwise_heads = True
-
     def __init__(self, spec: AttentionSpec, rate: float) -> None:
         super().__init__(spec)
         self.register_buffer("rate", torch.tensor(rate))

@@ -187,20 +187,8 @@ class MultiheadAttention(nn.Module):
         output, weights = self._attend(rows, need_weights)
         return self._to_torch_shapes(output, weights, rows, average_attn_weights)
 
-    if TYPE_CHECKING:  # nn.Module's own says nothing of arguments and results
-
-        def __call__(
-            self,
-            query: Tensor,
-            key: Tensor,
-            value: Tensor,
-            key_padding_mask: Tensor | None = None,
-            need_weights: bool = True,
-            attn_mask: Tensor | None = None,
-            average_attn_weights: bool = True,
-            is_causal: bool = False,
-        ) -> tuple[Tensor, Tensor | None]:
-            """See `forward`."""
+    if TYPE_CHECKING:
+        __call__ = forward  # nn.Module's own says nothing of arguments and results
 
     def _to_rows(
         self,
@@ -294,8 +282,8 @@ class MultiheadAttention(nn.Module):
         return AttentionLayout(queries, keys, mask.expand(B, -1, N, S), dropout), real_queries
 
     def _leaves_padding_out(self) -> bool:
-        """Whether padding gets no row; in traces, whose shapes should not depend on data, only if it acts on others."""
-        return not is_compiling() or (self.training and not (self.attention.rowwise and not self.attention.recorders))
+        """Whether padding gets no row; in traces, whose shapes should not depend on data, in training alone."""
+        return not is_compiling() or self.training
 
     def _queries(self, B: int, N: int, device: torch.device) -> tuple[PackedRows, Tensor | None]:
         """Queries that are not the keys, and which of (B, N) are real where the self-attention before says it."""

@@ -41,10 +41,6 @@ class ScaledOutput(WeightAndBias):
         """Whether it is one linear layer in evaluation; layer normalisation depends on each row."""
         return not isinstance(self.norm, nn.LayerNorm)
 
-    @property
-    def rowwise(self) -> bool:
-        return isinstance(self.norm, nn.Identity | nn.LayerNorm)
-
     def initialise(self, generator: torch.Generator) -> None:
         """The baseline's W^O times the scale."""
         nn.init.xavier_uniform_(self.weight, generator=generator)

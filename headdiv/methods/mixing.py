@@ -39,8 +39,6 @@ class MixingOutput(WeightAndBias):
     It is W^O itself with two more parameters: a fresh model is, number for number, its baseline.
     """
 
-    rowwise = True  # see `MultiHeadAttention`
-
     def __init__(self, spec: AttentionSpec) -> None:
         super().__init__(spec.heads * spec.d_head, spec.d_model)
         self.spec, self.affine = spec, True

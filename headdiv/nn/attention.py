@@ -27,14 +27,6 @@ class AttentionModule(HeadModule, ABC):
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         """(T, D) queries and, for encoder-decoder attention, (T', D) memory -> (T, D)."""
 
-    @property
-    def rowwise(self) -> bool:
-        """Whether, in training too, rows affect each other only through attention, not through statistics or counts.
-
-        Padding among the rows then changes only its own output.
-        """
-        return False
-
     # ---- one token at a time
 
     def self_cache(self, lines: int, like: Tensor) -> Cache:

@@ -6,21 +6,18 @@ D model width, K head width (d_k); one token at a time N lines of n texts, as in
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from torch import Tensor, nn
 
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.caches import Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
 from headdiv.nn.dropout import Dropout
-from headdiv.nn.linear import LINEAR, Linear, linear, weight_is_all
+from headdiv.nn.linear import Linear, linear, weight_is_all
 from headdiv.nn.packing import AttentionLayout, PackedRows
 from headdiv.nn.projections import project_separately
 from headdiv.nn.sizes import AttentionSpec
 
 IDENTITIES = (nn.Identity, nn.Dropout, Dropout)  # modules that do nothing in evaluation
-ROWWISE = (*IDENTITIES, *LINEAR)
 
 
 class MultiHeadAttention(AttentionModule):
@@ -35,8 +32,6 @@ class MultiHeadAttention(AttentionModule):
         before_output: what the heads go through in front of it, (T, H·K) -> (T, H·K); None: nothing.
     """
 
-    rowwise_heads: ClassVar[bool] = False  # for subclasses: whether what they do with the heads is `rowwise`
-
     def __init__(
         self, spec: AttentionSpec, output: nn.Module | None = None, before_output: nn.Module | None = None
     ) -> None:
@@ -45,13 +40,6 @@ class MultiHeadAttention(AttentionModule):
         self.in_projection = Linear(spec.d_model, 3 * width, bias=spec.bias)
         self.output = Linear(width, spec.d_model) if output is None else output
         self.before_output = before_output
-
-    @property
-    def rowwise(self) -> bool:
-        """See `AttentionModule`; an output stage, and what is in front of it, have an attribute of the same name."""
-        parts = self.output, self.before_output or nn.Identity()
-        rowwise_parts = all(type(part) in ROWWISE or getattr(part, "rowwise", False) for part in parts)
-        return rowwise_parts and (self.rowwise_heads or type(self) is MultiHeadAttention)
 
     def forward(self, x: Tensor, memory: Tensor | None, layout: AttentionLayout) -> Tensor:
         H, K = self.spec.heads, self.spec.d_head
