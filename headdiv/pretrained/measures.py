@@ -72,7 +72,8 @@ class PretrainedHeads(ModelHeads):
             if special and fits:
                 numbers = torch.as_tensor(special, device=query_ids.device)
                 masks[record.spec.name] = tuple(torch.isin(ids.flatten()[rows.slots], numbers) for ids, rows in sides)
-        if special and records and not masks:
+        embedded = any(batch.get(name) is not None for name in ("inputs_embeds", "decoder_inputs_embeds"))
+        if special and records and (embedded or not masks):
             return super()._special(records, batch, special)
         return masks
 

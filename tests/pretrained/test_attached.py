@@ -205,11 +205,13 @@ def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_g
     assert encoder[1].queries < int(batch["attention_mask"].sum())
 
 
-def test_special_tokens_that_cannot_be_found_are_no_words_to_measure():
-    model = model_of("bert")
+@pytest.mark.parametrize(("kind", "side"), [("bert", ""), ("bart", ""), ("bart", "decoder_")])
+def test_special_tokens_that_cannot_be_found_are_no_words_to_measure(kind, side):
+    model = model_of(kind)
     heads, batch = headdiv.pretrained.attach(model), arguments(model)
-    batch["inputs_embeds"] = model.get_input_embeddings()(batch.pop("input_ids")).detach()
-    assert len(heads.to_frame([batch])) == 8
+    embeddings = model.get_input_embeddings()(batch.pop(f"{side}input_ids"))
+    batch[f"{side}inputs_embeds"] = embeddings.detach()
+    assert len(heads.to_frame([batch])) == sum(heads.counts.values())
     with pytest.raises(DataError, match=r"^special: the batches do not say which tokens they hold"):
         heads.to_frame([batch], special=[0])
 
