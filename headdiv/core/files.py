@@ -145,3 +145,19 @@ def canonical_json(value: Any) -> str:
 def short_hash(value: Any) -> str:
     """The first 16 hexadecimal digits of the SHA-256 of a JSON value's canonical form."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:16]
+
+
+WHOLE = 1 << 26  # bytes up to which a whole file enters its fingerprint
+
+
+def fingerprint(path: Path | str) -> str:
+    """A digest of a file: its SHA-256; above 64 MiB, the SHA-256 of its size, first and last MiB.
+
+    Commands ask for it each time; reading a corpus of many GB would take longer than they do.
+    """
+    if (size := os.stat(path).st_size) <= WHOLE:
+        return checksum(path)
+    with open(path, "rb") as file:
+        first = file.read(1 << 20)
+        file.seek(-(1 << 20), os.SEEK_END)
+        return hashlib.sha256(str(size).encode() + first + file.read()).hexdigest()

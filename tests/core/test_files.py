@@ -1,4 +1,4 @@
-"""Whole files or none, checksums, and the canonical JSON that hashes are taken of."""
+"""Whole files or none, checksums, fingerprints, and the canonical JSON that hashes are taken of."""
 
 import hashlib
 import math
@@ -7,9 +7,11 @@ import os
 import pytest
 from faulty import exactly
 
+from headdiv.core import files
 from headdiv.core.files import (
     canonical_json,
     checksum,
+    fingerprint,
     read_json,
     remove_leftovers,
     replacing,
@@ -112,6 +114,29 @@ def test_a_checksum_is_that_of_the_file_as_it_is_now(tmp_path):
         path.write_bytes(content)
         os.utime(path, ns=(number, number))
         assert checksum(path) == hashlib.sha256(content).hexdigest()
+
+
+def test_of_a_large_file_size_beginning_and_end_count(tmp_path, monkeypatch):
+    """Hashing a corpus of many GB would take longer than to prepare it."""
+    mib, number = 1 << 20, iter(range(100))
+    monkeypatch.setattr(files, "WHOLE", 3 * mib)
+
+    def stored(content):
+        path = tmp_path / str(next(number))
+        path.write_bytes(content)
+        return fingerprint(path)
+
+    content = bytearray(4 * mib)
+    before = stored(content)
+    different = {before, stored(content + b"\0")}
+    for offset in (0, mib - 1, 3 * mib, 4 * mib - 1):
+        changed = content.copy()
+        changed[offset] = 1
+        different.add(stored(changed))
+    assert len(different) == 6
+    content[2 * mib] = 1  # the middle is not read
+    assert stored(content) == before
+    assert stored(content[: 3 * mib]) == hashlib.sha256(content[: 3 * mib]).hexdigest()
 
 
 def test_hashes_stay_what_they_are():

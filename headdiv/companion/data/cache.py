@@ -20,7 +20,7 @@ from headdiv.companion.data import public_sets, toy
 from headdiv.companion.data.data_config import DataConfig
 from headdiv.core import manifest
 from headdiv.core.errors import ConfigError, DamageError, DataError
-from headdiv.core.files import checksum, read_json, remove_leftovers, replacing, short_hash, write_json
+from headdiv.core.files import fingerprint, read_json, remove_leftovers, replacing, short_hash, write_json
 from headdiv.core.settings import Source, config_error, nearest, refuse_unread
 
 PREPARATION = 2  # raised whenever the same text is turned into other indices
@@ -122,7 +122,7 @@ def refuse_shared(splits: Mapping[str, Iterable[Path]]) -> None:
     first_uses: dict[str, tuple[str, Path]] = {}
     for split, split_files in splits.items():
         for path in split_files:
-            first_split, first_path = first_uses.setdefault(checksum(path), (split, path))
+            first_split, first_path = first_uses.setdefault(fingerprint(path), (split, path))
             if first_split != split:
                 alias = f" (as {path})" if path != first_path else ""
                 raise DataError(f"{first_path} is both {first_split} and {split}{alias}")
@@ -155,11 +155,11 @@ def content_key(config: DataConfig) -> str:
         content = {name: file.identity for name, file in public_sets.load_registry()[config.name].files.items()}
     else:
         content = {
-            split: {role: [checksum(path) for path in role_files] for role, role_files in files.items()}
+            split: {role: [fingerprint(path) for path in role_files] for role, role_files in files.items()}
             for split, files in locate(config).items()
         }
     if tokenizer := tokenizer_file(config):
-        content = [content, checksum(tokenizer)]
+        content = [content, fingerprint(tokenizer)]
     return short_hash({"preparation": PREPARATION, "content": content})
 
 
