@@ -95,6 +95,5 @@ class IterableBatchStream(BatchStream):
     def restore(self, state: dict[str, Any]) -> None:
         """See `BatchStream`."""
         self.done = state["done"]
-        rank = distributed.rank()  # a new rank begins with its generators as they are
-        own = [by_rank[rank] for by_rank in state["start"] if rank < len(by_rank)]  # of each generator
+        own = [by_rank[distributed.rank()] for by_rank in state["start"]]  # of each generator
         self.start = [torch.tensor(list(bytes.fromhex(text)), dtype=torch.uint8) for text in own]

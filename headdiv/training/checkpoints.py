@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -89,14 +88,13 @@ def restore(
 ) -> tuple[dict[str, Any], Parameters | None, list[Parameters]] | None:
     """Put the newest checkpoint into model, optimiser and generators; None if there is none.
 
-    A damaged one is renamed to ``damaged-step<step>`` and the one before it is used, with a warning. It may have been
-    written by another number of ranks; ranks without a stored state then draw from their own.
+    A damaged one is renamed to ``damaged-step<step>`` and the one before it is used, with a warning.
 
     Returns:
         Its state, and ``best`` and ``recent`` of `save`.
 
     Raises:
-        TrainingError: it was written with other settings, or does not fit the model.
+        TrainingError: it was written with other settings or by another number of ranks, or does not fit the model.
     """
     if distributed.is_first():
         remove_leftovers(folder, "step*")
@@ -108,21 +106,20 @@ def restore(
     newest = checkpoints[max(checkpoints)]
     state = read_json(newest / "state.json")
     _refuse_other_settings(folder, state.pop(_SETTINGS, {}), settings or {})
-    load_model(model, newest / "model.safetensors")
     tensors = _read(newest / "optimiser.safetensors")
-    random, random_cuda = tensors.pop("random"), tensors.pop("random_cuda", None)
+    random, random_cuda = tensors.pop("random"), tensors.pop("random_cuda", None)  # (ranks, bytes)
+    if len(random) != distributed.world():
+        raise TrainingError(f"{newest}: written by {len(random)} ranks, found {distributed.world()}")
+    load_model(model, newest / "model.safetensors")
     stored = optimiser.state_dict() | {"state": {}}  # a parameter without state had taken no step
     for name, value in tensors.items():
         number, _, key = name.partition(".")
         stored["state"].setdefault(int(number), {})[key] = value
     optimiser.load_state_dict(stored)
     rank = distributed.rank()
-    if rank < len(random):
-        torch.set_rng_state(random[rank].clone())  # torch does not take a row of another tensor
-        if device.type == "cuda" and random_cuda is not None:
-            torch.cuda.set_rng_state(random_cuda[rank].clone(), device)
-    else:
-        torch.manual_seed(zlib.crc32(f"{newest.name} {rank}".encode()))
+    torch.set_rng_state(random[rank].clone())  # torch does not take a row of another tensor
+    if device.type == "cuda" and random_cuda is not None:
+        torch.cuda.set_rng_state(random_cuda[rank].clone(), device)
     best = _read(newest / _BEST) if state.pop(_BEST, False) else None
     recent: dict[int, Parameters] = {}
     if state.pop(_RECENT, False):

@@ -42,7 +42,6 @@ class TrainerState:
     seconds: float = 0.0  # of training proper, including earlier attempts
     tokens: int = 0  # that went through the decoder; 0 where the loss is a plain tensor
     stream: dict[str, Any] = field(default_factory=dict)  # position among the batches
-    ranks: list[list[int]] = field(default_factory=list)  # [first step, ranks] of each part; [] for one rank throughout
 
 
 class Trainer:
@@ -144,7 +143,6 @@ class Trainer:
                 "expected a new model and Trainer, or the argument 'folder', from whose checkpoints a training goes on"
             )
         self._within_step = False
-        self._note_ranks()
         for number in range(len(self.state.curve), last):
             if self._out_of_patience(self.state.curve):
                 break
@@ -263,17 +261,10 @@ class Trainer:
         """The epoch of `best`, from 1; 0 where none was kept."""
         return best_epoch(self.state.curve) if self.best is not None else 0
 
-    def _note_ranks(self) -> None:
-        parts = [part for part in self.state.ranks or [[0, 1]] if part[0] < self.state.step]
-        if not parts or parts[-1][1] != distributed.world():
-            parts.append([self.state.step, distributed.world()])
-        self.state.ranks = parts if parts != [[0, 1]] else []
-
     def _save(self) -> None:
         if self.folder:
             self.state.stream = self.stream.state()
-            state = {key: value for key, value in asdict(self.state).items() if key != "ranks" or value}
-            model, optimiser = self.model, self.learner.optimiser
+            state, model, optimiser = asdict(self.state), self.model, self.learner.optimiser
             checkpoints.save(
                 self.folder, self.state.step, model, optimiser, state, self._settings(), self.best, self._recent
             )

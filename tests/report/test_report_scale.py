@@ -42,7 +42,6 @@ def test_the_whole_sentence(project):
             {"data.stream": {"tokens": {"all": 5200}, "passes": {"all": 3}, "refused": {}}},
             "5,200 tokens drawn (complete passes over the training text: 3)",
         ),
-        ("translation", {"provenance.ranks": [[0, 4], [1200, 1]]}, "a CPU, 2 threads, 4 ranks, 1 rank from step 1,200"),
         ("translation", {}, TOY),
     ],
 )

@@ -206,7 +206,7 @@ def _train(config: RunConfig, folder: Path, device: torch.device, log: Log | Non
             "peak_memory_mib": peak_memory_mib(device),
             "other_load": other_load(state.seconds, config.threads * distributed.world()),
         },
-        "provenance": origin | {"ranks": state.ranks if len(state.ranks) > 1 else distributed.world()},
+        "provenance": origin | {"ranks": distributed.world()},
     }
     if average := config.train.average:
         record["averaged_epochs"] = [max(1, len(state.curve) - average + 1), len(state.curve)]

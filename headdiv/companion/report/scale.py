@@ -104,9 +104,8 @@ def machine(run: RunResult) -> str:
     """Device, threads and processes of a run."""
     provenance = run.provenance
     parts = [provenance.device, plural(provenance.threads, "thread")]
-    counts = [(0, provenance.ranks)] if isinstance(provenance.ranks, int) else list(provenance.ranks)
-    if counts != [(0, 1)]:
-        parts += [plural(count, "rank") + (f" from step {step:,} on" if step else "") for step, count in counts]
+    if provenance.ranks != 1:
+        parts.append(plural(provenance.ranks, "rank"))
     return ", ".join(parts)
 
 
