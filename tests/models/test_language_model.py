@@ -166,26 +166,6 @@ def test_gradients_are_those_of_the_loss(kind, boundaries, monkeypatch):
     assert_gradients_of_the_loss(build(kind, config=config, vocabulary=4, context=3), batch, 4, monkeypatch)
 
 
-# ---- who sees whom
-
-
-@every_model
-@with_and_without
-@torch.no_grad()
-def test_a_token_is_known_where_it_may_be_seen_and_nowhere_else(kind, boundaries):
-    """In its document, or its window; by the language model from its own position on."""
-    model = build(kind)
-    read, targets = np.array([[3, 4, 5, END, 6, 7, END, 8]]), np.full((1, CONTEXT), IGNORED)
-    document = np.array([0, 0, 0, 1, 1, 1, 2, 2]) * boundaries
-    before = model(pack_windows(kind, read, targets, boundaries))
-    for i in np.flatnonzero(read[0] != END):
-        changed = np.where(np.arange(CONTEXT) == i, 1, read)
-        after = model(pack_windows(kind, changed, targets, boundaries))
-        affected = torch.from_numpy((document == document[i]) & ((np.arange(CONTEXT) >= i) | (kind is MaskedModel)))
-        assert not torch.isclose(after[affected], before[affected]).all(dim=-1).any()
-        torch.testing.assert_close(after[~affected], before[~affected], rtol=1e-12, atol=1e-12)
-
-
 # ---- one token at a time
 
 
