@@ -13,7 +13,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report.differences import column_of
 from headdiv.companion.report.families import means_of, scores_of
 from headdiv.companion.report.formats import as_printed, signed
-from headdiv.companion.report.groups import by_variant, judged_with, labels_of, not_judged_yet, task_shown
+from headdiv.companion.report.result_tables import results_of
 from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NO_DIFFERENCE, NOT_YET, verdict
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import NotStoredError
@@ -54,24 +54,23 @@ def compare(profile: str, experiment: str | None = None, baseline: str = BASELIN
 
 
 def _compare(profile: str, experiment: str, baseline: str) -> pd.DataFrame:
-    groups, frames = by_variant(profile, experiment), []
+    results, frames = results_of(profile, experiment), []
+    groups, task, kind = results.groups, results.task, results.runs[0].kind
     if baseline not in groups:
         raise NotStoredError(f"{experiment}: no run of {baseline} is stored; there are: {', '.join(groups)}")
     order = [baseline, *(variant for variant in groups if variant != baseline)]
-    task, kind, model = task_shown(experiment, groups), groups[baseline][0].kind, judged_with(profile, experiment)
-    labels, pending_note = labels_of(experiment, order), not_judged_yet(profile, experiment, groups)
     for score in (LOWEST_LOSS, TASKS[kind].main_score.name):
         column, means = column_of(task, kind, score), means_of(groups, score)
-        differences = comparison.against(scores_of(model, score), baseline)
+        differences = comparison.against(scores_of(results.model, score), baseline)
         rows = [differences.get(variant, NO_DIFFERENCE) for variant in order]
         verdicts = [
-            NOT_YET if pending_note else verdict(difference, column.better != "lower", MARGINS.get(score))
+            NOT_YET if results.pending_note else verdict(difference, column.better != "lower", MARGINS.get(score))
             for difference in rows
         ]
         columns = {
             "experiment": experiment,
             "variant": order,
-            "label": list(labels.values()),
+            "label": [results.labels[variant] for variant in order],
             "seeds": [len(groups[variant]) for variant in order],
             "measure": column.label,
             "mean": [means[variant].mean for variant in order],

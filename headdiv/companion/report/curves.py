@@ -12,20 +12,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from headdiv.companion.analysis import comparison
 from headdiv.companion.analysis.comparison import Difference
-from headdiv.companion.experiments.papers import BASELINE, PaperTask
+from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.families import PLAIN, design_of, references_of, scores_of
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import signed
-from headdiv.companion.report.groups import (
-    Groups,
-    by_variant,
-    judged_with,
-    labels_of,
-    not_judged_yet,
-    over_seeds,
-    task_shown,
-)
+from headdiv.companion.report.groups import Groups, over_seeds
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import (
     GREY,
@@ -39,6 +31,7 @@ from headdiv.companion.report.plotting import (
     whole_ticks,
     wrapped,
 )
+from headdiv.companion.report.result_tables import Results, results_of
 from headdiv.companion.report.scale import data_title, training_size
 from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_JUDGED, NOT_YET, verdict
 from headdiv.companion.tasks import TASKS
@@ -62,10 +55,9 @@ def draw_curves(profile: str, figure: FigureEntry, by_level: bool = False) -> Fi
     has colours, and its own difference is the number; there are no areas then, and the scale is that of the second half
     of the epochs. A row's curves end where its shortest run does.
     """
-    groups = by_variant(profile, figure.experiment)
-    task = task_shown(figure.experiment, groups)
-    fig, notes = _by_level(groups, task) if by_level else _by_epoch(profile, figure, groups, task)
-    add_title(fig, "\n".join([f"{task.subject}: {runs_shown(groups)}", *notes]))
+    results = results_of(profile, figure.experiment)
+    fig, notes = _by_level(results) if by_level else _by_epoch(results)
+    add_title(fig, "\n".join([f"{results.task.subject}: {runs_shown(results.groups)}", *notes]))
     return fig
 
 
@@ -98,22 +90,21 @@ def _label(panel: Panel, run: RunResult, separator: str = " ") -> str:
 # ---- by epoch: the baseline's, and differences from it
 
 
-def _by_epoch(profile: str, figure: FigureEntry, groups: Groups, task: PaperTask) -> tuple[Figure, list[str]]:
+def _by_epoch(results: Results) -> tuple[Figure, list[str]]:
     """The figure of `draw_curves`, and the lines below its title that say how to read it."""
-    panels, labels = _panels(groups), labels_of(figure.experiment, groups)
+    task, groups, labels, pending_note = results.task, results.groups, results.labels, results.pending_note
+    panels, references = _panels(groups), references_of(task, groups)
     variants = [variant for variant in groups if variant != BASELINE]
     absolute = [BASELINE] if BASELINE in groups else variants
     rows = [*absolute, *variants] if BASELINE in groups else variants
     heights = [HIGH if variant in absolute else LOW for variant in rows]
     fig, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(rows), len(panels), sharex=True,
                            height_ratios=heights)  # fmt: skip
-    pending_note, references = not_judged_yet(profile, figure.experiment, groups), references_of(task, groups)
-    design, model = design_of(task), judged_with(profile, figure.experiment)
     own_scale, verdicts = False, set()
     for column, panel in zip(axes.T, panels, strict=True):
         deciding = {}
         if BASELINE in groups:
-            deciding = _deciding_differences(task, panel, model, groups)
+            deciding = _deciding_differences(results, panel)
         for ax, variant in zip(column, rows, strict=True):
             if variant in absolute:
                 _draw_absolute(ax, panel, groups[variant])
@@ -139,8 +130,8 @@ def _by_epoch(profile: str, figure: FigureEntry, groups: Groups, task: PaperTask
     hints = []
     if BASELINE in groups and variants:
         hints.append("below the baseline: difference from it")
-        if design:
-            shared = design.factor.same
+        if task.factor:
+            shared = task.factor.same
             hints = [f"methods: difference from the Transformer with the same {shared}; its own: from the first row"]
     if verdicts and task.primary:
         hints.append("colours, and numbers with ±: the lowest validation loss, which decides")
@@ -151,13 +142,13 @@ def _by_epoch(profile: str, figure: FigureEntry, groups: Groups, task: PaperTask
     return fig, [note for note in ("; ".join(hints), pending_note) if note]
 
 
-def _deciding_differences(task: PaperTask, panel: Panel, model: Groups, groups: Groups) -> dict[str, Difference]:
+def _deciding_differences(results: Results, panel: Panel) -> dict[str, Difference]:
     """The differences in a panel's measure that decide: each variant's from the one that it is compared with.
 
     After the last epoch; or, where rules name the score that decides, of that alone, in the panel of its curve. In a
     design, methods are judged at each level, the Transformer's own rows are not.
     """
-    design = design_of(task)
+    task, groups, model, design = results.task, results.groups, results.model, design_of(results.task)
     plain = set(design.plain.values()) if design else set()
     references = {
         name: reference
@@ -270,13 +261,13 @@ def _share_scale(axes: Sequence[Axes]) -> bool:
 # ---- by updates, at several levels of a factor, where an epoch is not the same at all of them
 
 
-def _by_level(groups: Groups, task: PaperTask) -> tuple[Figure, list[str]]:
+def _by_level(results: Results) -> tuple[Figure, list[str]]:
     """A column for each stored level, with a line for each model; a ring is the lowest validation loss of a seed.
 
     An axis has the range of its own values after the first of the updates (`START`), since levels are far apart.
     """
-    design, panels = design_of(task), _panels(groups)
-    looks = looks_of(next(iter(groups.values()))[0].experiment, groups)
+    groups, design, panels = results.groups, design_of(results.task), _panels(results.groups)
+    looks = looks_of(results.experiment, groups)
     models = {
         name: {level: variant for level, variant in variants.items() if variant in groups}
         for name, variants in {PLAIN: design.plain, **design.methods}.items()
@@ -301,7 +292,7 @@ def _by_level(groups: Groups, task: PaperTask) -> tuple[Figure, list[str]]:
         column[-1].set_xlabel("updates (thousand)", fontsize=SMALL)
         column[0].set_xlim(left=0)
     for ax, panel in zip(axes[:, 0], panels, strict=True):
-        ax.set_ylabel(_label(panel, next(iter(groups.values()))[0], "\n"), fontsize=SMALL)
+        ax.set_ylabel(_label(panel, results.runs[0], "\n"), fontsize=SMALL)
     ring = Line2D([], [], ls="", marker="o", mfc="white", mec="0.3", label="lowest validation loss of a seed")
     lines = [Line2D([], [], lw=1.6, label=name, color=colour) for name, colour in colours.items()]
     add_handles(fig, [*lines, ring], 4, SMALL)

@@ -31,19 +31,10 @@ from headdiv.companion.report.families import (
 )
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import as_printed, plural, signed, with_unit
-from headdiv.companion.report.groups import (
-    by_variant,
-    failed_trainings,
-    judged_with,
-    labels_of,
-    not_judged_yet,
-    runs_of_figure,
-    task_shown,
-    title,
-    title_without_seeds,
-)
+from headdiv.companion.report.groups import runs_of_figure, title, title_without_seeds
 from headdiv.companion.report.looks import looks_of
 from headdiv.companion.report.plotting import SMALL, VERDICT_LOOKS
+from headdiv.companion.report.result_tables import results_of
 from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_JUDGED, NOT_YET, verdict
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import NotStoredError
@@ -121,10 +112,10 @@ def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = 
     Raises:
         NotStoredError: no two variants that are compared are stored.
     """
-    experiment, groups = figure.experiment, runs_of_figure(profile, figure)
-    task, labels, rows = task_shown(experiment, groups), labels_of(experiment, groups), []
+    results, groups = results_of(profile, figure.experiment), runs_of_figure(profile, figure)
+    task, rows = results.task, []
     if BASELINE in groups:
-        rows = [Pair(labels[variant], variant, BASELINE) for variant in groups if variant != BASELINE]
+        rows = [Pair(task.label(variant), variant, BASELINE) for variant in groups if variant != BASELINE]
     changes = [
         Pair(contrast.what, contrast.variant, contrast.against)
         for contrast in stored_contrasts(task, groups)
@@ -133,10 +124,9 @@ def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = 
     if not rows and not changes:
         needed = "two variants to compare" if BASELINE in groups else BASELINE
         raise NotStoredError(f"{figure.label} needs {needed} among the stored runs of profile {profile}")
-    kind = next(iter(groups.values()))[0].kind
+    kind = results.runs[0].kind
     panels = {score: column_of(task, kind, score) for score in scores or compared_scores(task)}
-    model = judged_with(profile, experiment)
-    values, lines = {score: scores_of(model, score) for score in panels}, {}
+    values, lines = {score: scores_of(results.model, score) for score in panels}, {}
     for score in panels:
         pairs = [(pair.variant, pair.against) for pair in rows + changes]
         lines[score] = {
@@ -155,14 +145,14 @@ def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = 
     fig, axes = plotting.new_figure(
         WIDTH, 0.3 * sum(heights) + 1.2, len(parts), len(panels), sharex="col", sharey="row", height_ratios=heights
     )
-    pending_note, verdicts = not_judged_yet(profile, experiment, groups), []
+    verdicts = []
     for (score, panel), column in zip(panels.items(), axes.T, strict=True):
         margin, numbers = MARGINS.get(score), len(panels) <= FEW
         column[0].set_xlim(*_limits(list(lines[score].values()), margin or 0.0, numbers))
         for ax, part in zip(column, parts, strict=True):
             shown = [lines[score][pair] for pair in part]
             differences = [line.difference for line in shown]
-            decisions = draw_rows(ax, differences, panel.better != "lower", margin, judged=not pending_note)
+            decisions = draw_rows(ax, differences, panel.better != "lower", margin, not results.pending_note)
             for y, line in enumerate(shown):
                 _mark_line(ax, y, line, VERDICT_LOOKS[decisions[y]]["color"])
             if numbers:  # to the right of the axis
@@ -192,9 +182,8 @@ def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = 
     if changes:
         subject += ", and effects of single changes"
     outliers = {panel.label: uneven(values[score]) for score, panel in panels.items()}
-    notes = [pending_note, *outlier_note_by_score(task, outliers), *failed_trainings(profile, experiment)]
-    heading = [f"{title(subject, groups)}; simultaneous 95 % intervals", *(note for note in notes if note)]
-    plotting.add_title(fig, "\n".join(heading))
+    heading = f"{title(subject, groups)}; simultaneous 95 % intervals"
+    plotting.add_title(fig, "\n".join([heading, *results.remarks(*outlier_note_by_score(task, outliers))]))
     return fig
 
 
@@ -244,14 +233,13 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
 
     What is not stored yet is left out.
     """
-    groups = by_variant(profile, figure.experiment)
-    task = task_shown(figure.experiment, groups)
+    results = results_of(profile, figure.experiment)
+    task, groups = results.task, results.groups
     design, families = design_of(task).among(groups), families_of(task, groups)
     change, factor = next(name for name in families if name in CHANGES), design.factor
     variant_looks, looks = looks_of(figure.experiment, groups), {}
     for method, variants in design.methods.items():
         looks[method] = next(look for variant, look in variant_looks.items() if variant in variants.values())
-    pending_note = not_judged_yet(profile, figure.experiment, groups)
     scores = {name: scores_of(groups, name) for name in PANELS}
     changes = {name: families[change].estimate(scores[name]) for name in PANELS}
     # A change can be drawn once all levels that it asks for are stored.
@@ -294,5 +282,5 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
     subject = title_without_seeds(f"Gains by {factor.name}", groups)
     seeds = set().union(*scores[LOWEST_LOSS].values())
     intervals = f"{plural(len(seeds), 'seed')}, simultaneous 95 % intervals"
-    plotting.add_title(fig, f"{subject}, {intervals}\n{pending_note}".rstrip())
+    plotting.add_title(fig, f"{subject}, {intervals}\n{results.pending_note}".rstrip())
     return fig

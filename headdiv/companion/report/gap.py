@@ -16,15 +16,7 @@ from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.differences import PANELS
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
 from headdiv.companion.report.formats import plural, signed
-from headdiv.companion.report.groups import (
-    Groups,
-    by_variant,
-    failed_trainings,
-    judged_with,
-    labels_of,
-    not_judged_yet,
-    title,
-)
+from headdiv.companion.report.groups import Groups, title
 from headdiv.companion.report.plotting import (
     SMALL,
     VERDICT_LOOKS,
@@ -35,6 +27,7 @@ from headdiv.companion.report.plotting import (
     verdict_areas,
     whole_ticks,
 )
+from headdiv.companion.report.result_tables import results_of
 from headdiv.companion.report.verdicts import LOWEST_LOSS, MARGINS, NOT_YET, verdict
 from headdiv.core.errors import NotStoredError
 
@@ -80,13 +73,12 @@ def draw_gap(profile: str, figure: FigureEntry) -> Figure:
     Raises:
         NotStoredError: the baseline and another variant are not both stored.
     """
-    experiment, groups = figure.experiment, by_variant(profile, figure.experiment)
+    results = results_of(profile, figure.experiment)
+    groups, labels = results.groups, results.labels
     variants = [variant for variant in groups if variant != BASELINE]
     if BASELINE not in groups or not variants:
         raise NotStoredError(f"the gap by epoch needs {BASELINE} and another variant among profile {profile}'s runs")
-    labels, pending_note = labels_of(experiment, groups), not_judged_yet(profile, experiment, groups)
-    loss = PANELS[LOWEST_LOSS]
-    all_gaps, margin = gaps(judged_with(profile, experiment)), MARGINS[LOWEST_LOSS]
+    all_gaps, loss, margin = gaps(results.model), PANELS[LOWEST_LOSS], MARGINS[LOWEST_LOSS]
     shown = {variant: all_gaps[variant] for variant in variants}
     columns = min(COLUMNS, len(variants))
     rows = math.ceil(len(variants) / columns)
@@ -94,7 +86,7 @@ def draw_gap(profile: str, figure: FigureEntry) -> Figure:
     verdicts = []
     for ax, (variant, differences) in zip(axes.flat, shown.items(), strict=False):
         last = differences[-1]
-        decision = NOT_YET if pending_note else verdict(last, higher=False, margin=margin)
+        decision = NOT_YET if results.pending_note else verdict(last, higher=False, margin=margin)
         verdicts.append(decision)
         colour, epochs = VERDICT_LOOKS[decision]["color"], range(1, len(differences) + 1)
         low = [difference.low for difference in differences]
@@ -119,7 +111,7 @@ def draw_gap(profile: str, figure: FigureEntry) -> Figure:
     equivalence = Line2D([], [], color="0.35", lw=0.8, ls="--", label=f"equivalence: within ±{margin} nats")
     add_handles(fig, [*verdict_areas(verdicts), equivalence], 4, SMALL)
     heading = f"{title('Gap by epoch', groups)}; simultaneous 95 % intervals at each epoch"
-    add_title(fig, "\n".join(filter(None, [heading, pending_note, *failed_trainings(profile, experiment)])))
+    add_title(fig, "\n".join([heading, *results.remarks()]))
     return fig
 
 

@@ -61,7 +61,7 @@ UNTIMED = "Times are left out: these runs are not known to have had the machine 
 
 @dataclass(frozen=True)
 class Results:
-    """The stored runs of an experiment, and what a table of them needs.
+    """The stored runs of an experiment, and what tables and figures of them need.
 
     Attributes:
         task: the paper's, as the runs' data let it be shown.
@@ -82,11 +82,21 @@ class Results:
         """All of them."""
         return [run for runs in self.groups.values() for run in runs]
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """The paper's label of each variant."""
+        return {variant: self.task.label(variant) for variant in self.groups}
+
+    def remarks(self, *others: str) -> list[str]:
+        """What must be known before numbers are read: what is not judged yet, ``others``, which trainings failed."""
+        pending = [self.pending_note] if self.pending_note else []
+        return [*pending, *others, *failed_trainings(self.profile, self.experiment)]
+
     def identity(self) -> dict[str, list[Any]]:
         """The first columns of a table for programs: variant, label, seeds."""
         return {
             "variant": list(self.groups),
-            "label": [self.task.label(variant) for variant in self.groups],
+            "label": list(self.labels.values()),
             "seeds": [len(runs) for runs in self.groups.values()],
         }
 
@@ -99,7 +109,7 @@ class Results:
 
     def rows(self, head: str, columns: Mapping[str, Iterable[str]]) -> pd.DataFrame:
         """A table of text with a line for each variant; ``head``: what stands above their labels."""
-        return pd.DataFrame({head: self.identity()["label"]} | columns, index=list(self.groups))
+        return pd.DataFrame({head: list(self.labels.values())} | columns, index=list(self.groups))
 
     def table(
         self,
@@ -109,9 +119,7 @@ class Results:
         notes: list[str],
         remarks: Iterable[str] = (),
     ) -> TableData:
-        """The whole table, with ``remarks`` between what is not judged yet and which trainings failed."""
-        pending = [self.pending_note] if self.pending_note else []
-        remarks = [*pending, *remarks, *failed_trainings(self.profile, self.experiment)]
+        """The whole table, ``remarks`` among those of `Results.remarks`."""
         return TableData(
             self.task.table,
             self.task.title,
@@ -119,7 +127,7 @@ class Results:
             numbers,
             tables,
             signatures,
-            remarks,
+            self.remarks(*remarks),
             notes,
         )
 
