@@ -111,8 +111,6 @@ def metrics(variant, seed, *, task="translation", experiment=None, parameters=10
 # ---- what heads do
 
 PLAIN = {"data": WORDS, "model": {"d_model": 64, "encoder_layers": 2, "decoder_layers": 5}, "train": TRAIN}
-HEADS = PLAIN | {"model": PLAIN["model"] | {"heads": 8}}
-HEADED = ("mhr/translation", "mhr/spanish", "dpp/translation")
 
 
 def measures(seed, *, heads=3, layers=2):
@@ -133,22 +131,6 @@ def measures(seed, *, heads=3, layers=2):
     return {"measures": found}
 
 
-def alphas(seed, *, heads=3, layers=2):
-    """Of every kind's modules, as mixing's `findings` gives them."""
-    rng = np.random.default_rng(seed)
-    matrices = {
-        f"{kind} {layer}": np.eye(heads) + rng.normal(scale=0.2, size=(heads, heads))
-        for kind in ("encoder", "decoder", "cross")
-        for layer in range(1, layers + 1)
-    }
-    return {
-        "alphas": {
-            place: {"alphas": matrix.tolist(), "nuclear_norm": float(np.linalg.norm(matrix, "nuc"))}
-            for place, matrix in matrices.items()
-        }
-    }
-
-
 def swap(kind, one, other):
     """Two heads, each as (layer, head) counted from 1, as rotation tells of them."""
     return {"kind": kind, "one": list(one), "other": list(other)}
@@ -157,9 +139,8 @@ def swap(kind, one, other):
 def headed(variant, seed, *, experiment="mhr/translation", heads=3, layers=2, swaps=None, **values):
     """`metrics` with measures of the heads; ``swaps``: by the epoch after which they are made, (pairs, back)."""
     run = metrics(variant, seed, experiment=experiment, **values)
-    mixed = alphas(seed, heads=heads, layers=layers) if run["config"]["method"]["name"] == "mixing" else {}
     run["config"]["train"]["epochs"] = len(run["curve"])
-    run["heads"] = mixed | measures(seed, heads=heads, layers=layers)
+    run["heads"] = measures(seed, heads=heads, layers=layers)
     for epoch, (pairs, back) in (swaps or {}).items():
         run["curve"][epoch - 1]["method"] = {"swaps": pairs, "back": back}
     return run
@@ -196,54 +177,6 @@ def homeostatic(variant, seed, *, experiment="homeostasis/small", scored=True, *
     return run
 
 
-# ---- routers
-
-MIXED = {
-    "moa/translation": HEADS,
-    "moa/mlm": {
-        "data": {"name": "toy", "vocabulary_size": 500, "context": 64, "epoch_tokens": 5000},
-        "model": {"d_model": 32, "heads": 8, "layers": 2},
-        "train": TRAIN,
-    },
-}
-
-
-def routers(seed, experts, k, kinds=("encoder", "decoder", "cross"), layers=2):
-    """Of every kind's modules, as `router_statistics` gives them; expert 1 has nothing of its own."""
-    rng = np.random.default_rng(seed)
-    found = {}
-    for kind in kinds:
-        for layer in range(1, layers + 1):
-            load = np.full(experts, 1 / experts) if k == experts else rng.dirichlet(np.full(experts, 5.0))
-            words = [
-                [{"word": f"{kind}{e}${w}", "ratio": 3.25 - w, "count": 9} for w in range(3)] for e in range(experts)
-            ]
-            found[f"{kind} {layer}"] = {
-                "tokens": 100,
-                "load": load.tolist(),
-                "gate": rng.uniform(0.5 / experts, 2 / experts, experts).tolist(),
-                "entropy": float(np.log(experts) * rng.uniform(0.5, 1.0)),
-                "words": [[], *words[1:]],
-            }
-    return {"router": found}
-
-
-def routed(variant, seed, *, experiment="moa/translation", **values):
-    """`metrics` of a run of Mixture of Attention Heads; a baseline has no routers."""
-    masked = experiment.endswith("mlm")
-    run = metrics(variant, seed, task="lm" if masked else "translation", experiment=experiment, **values)
-    run["config"] |= copy.deepcopy(MIXED[experiment])
-    run["heads"] = {}
-    if masked:
-        run["kind"] = "mlm"
-        run["data"]["stream"] = {}
-    method = run["config"]["method"]
-    if method["name"] == "moa":
-        kinds = ["encoder"] if masked else ["encoder", "decoder", "cross"]
-        run["heads"] = routers(seed, method["experts"], method["k"], kinds)
-    return run
-
-
 # ---- profiles
 
 
@@ -254,9 +187,8 @@ def write_profile(project, name, *tasks, seeds=(1, 2), variants=None, title=None
     """
     own = {"own": {"name": "deacon", "architecture": "direct", "m": 2}}
     sections = {"define": own, "variants": variants}
-    known = EXPERIMENTS | MIXED
     names = {task: task if "/" in task else f"deacon/{task}" for task in tasks or EXPERIMENTS}
-    experiments = {name: known.get(task, PLAIN) | sections for task, name in names.items()}
+    experiments = {name: EXPERIMENTS.get(task, PLAIN) | sections for task, name in names.items()}
     content = {"title": title or name, "seeds": list(seeds), "threads": 1, "experiments": experiments}
     return project.write_config(name, yaml.safe_dump(content, sort_keys=False))
 

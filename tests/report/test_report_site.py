@@ -7,7 +7,7 @@ import shutil
 import pytest
 from conftest import EXPERIMENT, Project
 from matplotlib.text import Text
-from reported import EXPERIMENTS, metrics, put, store_all, write_profile
+from reported import EXPERIMENTS, assert_readable, metrics, put, store_all, write_profile
 from surroundings import enter
 from tracked import ROOT, git_files
 
@@ -100,6 +100,7 @@ def test_a_figure_in_git_has_the_words_and_numbers_of_its_runs(monkeypatch, file
     monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
     drawn = figures.draw(file.stem, file.parts[-3])
     drawn.canvas.draw()
+    assert_readable(drawn)
     texts = (text.get_text() for text in drawn.findobj(Text) if text.get_visible())
     lines = {line.strip() for text in texts for line in text.split("\n") if "$" not in line}  # formulas are paths
     stored = html.unescape(re.sub(r"</?text[^>]*>", " ", file.read_text(encoding="utf-8")))
