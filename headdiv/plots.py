@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
 from headdiv.analysis.similarity import BY_PAIR, Observed, compare_heads
 from headdiv.core.errors import ConfigError, DataError
@@ -80,15 +79,12 @@ def head_map(frame: pd.DataFrame | pd.Series, measure: str | None = None, ax: Ax
 
 
 def similarity_map(
-    records: Iterable[HeadRecord] | Tensor | np.ndarray,
-    name: str | None = None,
-    measure: str = "cka",
-    ax: Axes | None = None,
+    records: Iterable[HeadRecord], name: str | None = None, measure: str = "cka", ax: Axes | None = None
 ) -> Axes:
     """How alike every two heads of an attention module are.
 
     Args:
-        records: of forward passes, with weights; or the measure itself, (H, H).
+        records: of forward passes, with weights.
         name: the module ("encoder 1"); not needed where there is one.
         measure: cosine, l2, correlation or cka of two heads' outputs, or js of their weights: see `HeadComparison`.
         ax: to draw into.
@@ -96,21 +92,17 @@ def similarity_map(
     Raises:
         DataError: there is no such module or measure, or records have no weights.
     """
-    if isinstance(records, Tensor | np.ndarray):
-        pairs = records
-    else:
-        if measure not in BY_PAIR:
-            raise DataError(f"measure: found {measure!r}, expected one of {', '.join(BY_PAIR)}")
-        records = list(records)
-        chosen = [record for record in records if name in (None, record.spec.name)]
-        if len({record.spec.name for record in chosen}) != 1:
-            names = ", ".join(dict.fromkeys(record.spec.name for record in records)) or "none"
-            raise DataError(f"name: found {name!r}, expected one of the modules with records: {names}")
-        for record in chosen:
-            _must_have_weights(record)
-        ((_, comparison),) = compare_heads((Observed([record], {}) for record in chosen), enough=math.inf)
-        pairs = getattr(comparison, measure)
-    cells = np.asarray(pairs.detach().cpu() if isinstance(pairs, Tensor) else pairs, dtype=float)  # (H, H)
+    if measure not in BY_PAIR:
+        raise DataError(f"measure: found {measure!r}, expected one of {', '.join(BY_PAIR)}")
+    records = list(records)
+    chosen = [record for record in records if name in (None, record.spec.name)]
+    if len({record.spec.name for record in chosen}) != 1:
+        names = ", ".join(dict.fromkeys(record.spec.name for record in records)) or "none"
+        raise DataError(f"name: found {name!r}, expected one of the modules with records: {names}")
+    for record in chosen:
+        _must_have_weights(record)
+    ((_, comparison),) = compare_heads((Observed([record], {}) for record in chosen), enough=math.inf)
+    cells = getattr(comparison, measure).numpy()  # (H, H)
     ax = _axes(ax, 0.42 * len(cells) + 2, 0.42 * len(cells) + 1)
     low, high = (-1 if measure in SIGNED else 0), (float(cells.max()) if measure == "l2" else 1)
     ax.figure.colorbar(draw_pairs(ax, cells, low, high), ax=ax, label=measure)
@@ -118,7 +110,7 @@ def similarity_map(
 
 
 def attention_map(
-    record: HeadRecord | pd.DataFrame,
+    record: HeadRecord,
     head: int = 1,
     sentence: int = 0,
     tokens: Sequence[str] | tuple[Sequence[str], Sequence[str]] | None = None,
@@ -127,7 +119,7 @@ def attention_map(
     """The weights that a head gives to keys (columns), for every query (rows), of one sentence.
 
     Args:
-        record: with weights; or the weights as a table, rows and columns named by the tokens.
+        record: with weights.
         head: from 1.
         sentence: of the batch, from 0.
         tokens: of the sentence, as text, without padding; a tuple of two where queries and keys are of two sentences.
@@ -136,17 +128,14 @@ def attention_map(
     Raises:
         DataError: there are no weights, no such head or sentence, or another number of tokens.
     """
-    if isinstance(record, HeadRecord):
-        weights = _weights(record, head, sentence)
-        if tokens is None:
-            queries, keys = (range(1, length + 1) for length in weights.shape)
-        else:
-            queries, keys = tokens if isinstance(tokens, tuple) else (tokens, tokens)
-        if (len(queries), len(keys)) != weights.shape:
-            N, S = weights.shape
-            raise DataError(f"tokens: found {len(queries)} and {len(keys)}, expected {N} queries and {S} keys")
+    weights = _weights(record, head, sentence)
+    if tokens is None:
+        queries, keys = (range(1, length + 1) for length in weights.shape)
     else:
-        weights, queries, keys = record.to_numpy(float), record.index, record.columns
+        queries, keys = tokens if isinstance(tokens, tuple) else (tokens, tokens)
+    if (len(queries), len(keys)) != weights.shape:
+        N, S = weights.shape
+        raise DataError(f"tokens: found {len(queries)} and {len(keys)}, expected {N} queries and {S} keys")
     ax = _axes(ax, 0.3 * weights.shape[1] + 2, 0.3 * weights.shape[0] + 1)
     image = draw_map(ax, weights, (0, 1), SEQUENTIAL)
     for axis, names in ((ax.yaxis, queries), (ax.xaxis, keys)):
