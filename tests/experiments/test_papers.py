@@ -68,7 +68,7 @@ def test_what_a_paper_names_is_there(name):
         assert "mixture" in TASKS[paper.tasks[content.task].kind or content.task].Data.model_fields
     for figure, content in paper.figures.items():
         assert re.fullmatch(FILE, figure)
-        assert {*content.variants, *content.against} <= set(paper.tasks[content.task].variants)
+        assert set(content.variants) <= set(paper.tasks[content.task].variants)
         assert set(content.beside) <= set(paper.tasks)
     for entry in figures_of_paper(name).values():
         inspect.signature(entry.draw).bind("quick", entry, **entry.options)

@@ -120,7 +120,7 @@ def test_what_the_mhr_companion_says_of_its_figures_is_what_is_stored():
     assert "(0.082 beside 0.086)" in text
     for distance, (low, high) in {"cosine": (-1.25, 0.85), "l2": (-64.1, -46.7)}.items():
         groups = {variant: runs_of[variant] for variant in ("baseline", "alphas")}
-        changes = [change.mean for change in heads.changes(groups, "baseline", distance)["alphas"].values()]
+        changes = [change.mean for change in heads.changes(groups, distance)["alphas"].values()]
         assert low < min(changes) <= max(changes) < high
     modules = [run.heads["alphas"] for run in by_variant("rows", "mhr/translation")["alphas-plain"]]
     alphas = [np.array(module["alphas"]) for run in modules for module in run.values()]

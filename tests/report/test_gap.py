@@ -74,5 +74,5 @@ def test_the_figure_has_a_panel_for_each_variant_with_a_band_and_the_ended_train
 def test_a_gap_needs_another_variant_beside_the_baseline(project):
     write_profile(project, "p", TASK, variants=[*CURVES], seeds=(1, 2, 3))
     put(made_up("baseline", 1))
-    with pytest.raises(NotStoredError, match="needs baseline and another variant"):
+    with pytest.raises(NotStoredError, match="needs another variant than baseline"):
         figures.draw("headtohead_tuned_gap", "p")

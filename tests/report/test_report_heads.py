@@ -62,7 +62,7 @@ def test_variants_may_have_layers_of_their_own(layers):
     manual, soft = figures.draw("mhr_swaps", "p").axes[:4:3]
     assert [tick for tick in soft.get_xticks() if 1.4 < tick < 2.6] == [2]  # of two epochs
     assert [len(ax.patches) for ax in (manual, soft)] == [layers, 2]
-    common = heads.changes(groups.by_variant("p", MHR), "baseline", "cosine")["alphas"]
+    common = heads.changes(groups.by_variant("p", MHR), "cosine")["alphas"]
     assert {layer for _, layer in common} == set(range(1, min(layers, 2) + 1))
 
 
@@ -166,7 +166,7 @@ def test_changes_are_formed_seed_by_seed():
     groups = {"baseline": list(map(RunResult.parse, base)), "alphas": list(map(RunResult.parse, wide))}
     expected = interval([200, 100])
     for distance in ("l2", "cosine"):
-        changes = heads.changes(groups, "baseline", distance)["alphas"].values()
+        changes = heads.changes(groups, distance)["alphas"].values()
         assert [(change.mean, change.half) for change in changes] == [pytest.approx((150, expected.half))] * 6
     put(*base, *wide)
     figure = figures.draw("mhr_figure7", "p")

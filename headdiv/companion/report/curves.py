@@ -43,17 +43,17 @@ WIDE, HIGH, LOW = 2.5, 1.5, 0.45  # inches: a measure; the row of absolute value
 START = 0.15  # of the updates of a level's longest run: an axis need not show what comes before
 
 
-@figure_kind("curves")
+@figure_kind("curves", against_baseline=True)
 def draw_curves(profile: str, figure: FigureEntry, by_level: bool = False) -> Figure:
     """Training loss and the task's measures of the validation split, by epoch, or by updates for each level.
 
     By epoch, the first row has the baseline's, means over seeds; every other row a variant's difference from the
     baseline of the same seed, or from the Transformer at the same level of a factor: the mean over seeds as an area,
     each seed as a thin line, and the last epoch's mean as a number. All differences of a measure have one scale, but
-    those far beyond most. Without a baseline all rows have absolute values. A row's colour is the verdict of its
-    simultaneous interval after the last epoch, once it may be judged. Where rules name the score that decides, it alone
-    has colours, and its own difference is the number; there are no areas then, and the scale is that of the second half
-    of the epochs. A row's curves end where its shortest run does.
+    those far beyond most. A row's colour is the verdict of its simultaneous interval after the last epoch, once it may
+    be judged. Where rules name the score that decides, it alone has colours, and its own difference is the number;
+    there are no areas then, and the scale is that of the second half of the epochs. A row's curves end where its
+    shortest run does.
     """
     results = results_of(profile, figure.experiment)
     fig, notes = _by_level(results) if by_level else _by_epoch(results)
@@ -95,20 +95,14 @@ def _by_epoch(results: Results) -> tuple[Figure, list[str]]:
     task, groups, labels, pending_note = results.task, results.groups, results.labels, results.pending_note
     panels, references = _panels(groups), references_of(task, groups)
     variants = [variant for variant in groups if variant != BASELINE]
-    absolute = [BASELINE] if BASELINE in groups else variants
-    rows = [*absolute, *variants] if BASELINE in groups else variants
-    heights = [HIGH if variant in absolute else LOW for variant in rows]
-    fig, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(rows), len(panels), sharex=True,
+    heights = [HIGH, *[LOW] * len(variants)]
+    fig, axes = new_figure(WIDE * len(panels) + 1.6, sum(heights) + 0.9, len(heights), len(panels), sharex=True,
                            height_ratios=heights)  # fmt: skip
     own_scale, verdicts = False, set()
     for column, panel in zip(axes.T, panels, strict=True):
-        deciding = {}
-        if BASELINE in groups:
-            deciding = _deciding_differences(results, panel)
-        for ax, variant in zip(column, rows, strict=True):
-            if variant in absolute:
-                _draw_absolute(ax, panel, groups[variant])
-                continue
+        deciding = _deciding_differences(results, panel)
+        _draw_absolute(column[0], panel, groups[BASELINE])
+        for ax, variant in zip(column[1:], variants, strict=True):
             difference = deciding.get(variant)
             decision = None
             if difference is not None:
@@ -116,19 +110,19 @@ def _by_epoch(results: Results) -> tuple[Figure, list[str]]:
                 verdicts.add(decision)
             curves = _differences(panel, groups[variant], groups.get(references[variant], []))
             _draw_differences(ax, panel, curves, decision, difference, bool(task.primary))
-        column[0].set_title(_label(panel, groups[rows[0]][0]), fontsize=SMALL)
-        own_scale |= _share_scale([ax for ax, variant in zip(column, rows, strict=True) if variant != BASELINE])
+        column[0].set_title(_label(panel, groups[BASELINE][0]), fontsize=SMALL)
+        own_scale |= _share_scale(column[1:])
         for ax in column[:-1]:
             ax.tick_params(axis="x", length=0)
         column[-1].spines["bottom"].set_visible(True)
         column[-1].set_xlabel("epoch")
         whole_ticks(column[-1], 6)
-    for ax, variant in zip(axes[:, 0], rows, strict=True):
+    for ax, variant in zip(axes[:, 0], (BASELINE, *variants), strict=True):
         ax.set_ylabel(wrapped(labels[variant], 24), rotation=0, ha="right", va="center", fontsize=SMALL)
     if verdicts:
         add_handles(fig, verdict_areas(verdicts), 4, SMALL)
     hints = []
-    if BASELINE in groups and variants:
+    if variants:
         hints.append("below the baseline: difference from it")
         if task.factor:
             shared = task.factor.same
@@ -239,7 +233,7 @@ def _share_scale(axes: Sequence[Axes]) -> bool:
 
     In its range the others would be flat lines; its axis is thick. Returns whether there is such a row.
     """
-    if not axes:
+    if not len(axes):
         return False
     limits = np.array([ax.get_ylim() for ax in axes])  # (rows, 2)
     widths = np.ptp(limits, axis=1)
@@ -247,11 +241,8 @@ def _share_scale(axes: Sequence[Axes]) -> bool:
     shared = limits[~far, 0].min(), limits[~far, 1].max()
     for ax, own, is_far in zip(axes, limits, far, strict=True):
         low, high = own if is_far else shared
-        if ax.get_yscale() == "linear":
-            room = 0.1 * (high - low)
-            ax.yaxis.set_major_locator(MaxNLocator(2))
-        else:  # a logarithmic axis has no room below 0
-            room = 0.0
+        room = 0.1 * (high - low)
+        ax.yaxis.set_major_locator(MaxNLocator(2))
         ax.set_ylim(low - room, high + room)
         if is_far:
             ax.spines["left"].set_linewidth(2.5)

@@ -81,14 +81,6 @@ def shaded() -> Patch:
 # ---- every row, and one change
 
 
-class Pair(NamedTuple):
-    """Two variants that are compared."""
-
-    label: str
-    variant: str
-    against: str
-
-
 class Line(NamedTuple):
     """What is drawn of a pair in one score."""
 
@@ -97,7 +89,7 @@ class Line(NamedTuple):
     paper: list[float]  # that of the paper, where it reports both
 
 
-@figure_kind("differences")
+@figure_kind("differences", against_baseline=True)
 def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = ()) -> Figure:
     """Every row against the baseline, and below it what one change does to two rows: a panel for each score.
 
@@ -113,33 +105,29 @@ def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = 
         NotStoredError: no two variants that are compared are stored.
     """
     results, groups = results_of(profile, figure.experiment), runs_of_figure(profile, figure)
-    task, rows = results.task, []
-    if BASELINE in groups:
-        rows = [Pair(task.label(variant), variant, BASELINE) for variant in groups if variant != BASELINE]
-    changes = [
-        Pair(contrast.what, contrast.variant, contrast.against)
+    task = results.task
+    # Labels by the two variants that are compared.
+    rows = {(variant, BASELINE): task.label(variant) for variant in groups if variant != BASELINE}
+    changes = {
+        (contrast.variant, contrast.against): contrast.what
         for contrast in stored_contrasts(task, groups)
         if contrast.against != BASELINE
-    ]
-    if not rows and not changes:
-        needed = "two variants to compare" if BASELINE in groups else BASELINE
-        raise NotStoredError(f"{figure.label} needs {needed} among the stored runs of profile {profile}")
+    }
+    if not rows:
+        raise NotStoredError(f"{figure.label} needs two variants to compare among the stored runs of profile {profile}")
     kind = results.runs[0].kind
     panels = {score: column_of(task, kind, score) for score in scores or compared_scores(task)}
     values, lines = {score: scores_of(results.model, score) for score in panels}, {}
+    pairs = [*rows, *changes]
     for score in panels:
-        pairs = [(pair.variant, pair.against) for pair in rows + changes]
         lines[score] = {
-            pair: Line(
-                difference,
-                seed_by_seed(groups, pair.variant, pair.against, score),
-                reported_difference(task, pair.variant, pair.against, score),
-            )
-            for pair, difference in zip(rows + changes, pair_differences(values[score], pairs), strict=True)
+            pair: Line(difference, seed_by_seed(groups, *pair, score), reported_difference(task, *pair, score))
+            for pair, difference in zip(pairs, pair_differences(values[score], pairs), strict=True)
         }
     if LOWEST_LOSS in lines:
         losses = {pair: line.difference for pair, line in lines[LOWEST_LOSS].items()}
-        rows.sort(key=lambda pair: (verdict(losses[pair]) == NOT_JUDGED, losses[pair].mean))
+        in_order = sorted(rows, key=lambda pair: (verdict(losses[pair]) == NOT_JUDGED, losses[pair].mean))
+        rows = {pair: rows[pair] for pair in in_order}
     parts = [part for part in (rows, changes) if part]
     heights = [len(part) + 1.8 for part in parts]
     fig, axes = plotting.new_figure(
@@ -162,15 +150,13 @@ def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = 
                         text = signed(line.difference.mean, panel.digits, line.difference.half)
                     place = {"xy": (1.03, y), "xycoords": ("axes fraction", "data")}
                     ax.annotate(text, **place, va="center", fontsize=SMALL - 1)
-            plotting.name_rows(ax, [plotting.wrapped(pair.label, LETTERS) for pair in part])
+            plotting.name_rows(ax, [plotting.wrapped(label, LETTERS) for label in part.values()])
             ax.xaxis.set_major_locator(MaxNLocator(4))
             ax.tick_params(labelsize=SMALL)
             verdicts += decisions
-        label = with_unit(panel.label, panel.unit)
-        if BASELINE in groups:
-            base = means_of({BASELINE: groups[BASELINE]}, score)[BASELINE]
-            label += f"\nthe Transformer's: {as_printed(base.mean, panel.digits, base.half)}"
-        column[-1].set_xlabel(label, fontsize=SMALL)
+        base = means_of({BASELINE: groups[BASELINE]}, score)[BASELINE]
+        label = f"{with_unit(panel.label, panel.unit)}\nthe Transformer's: "
+        column[-1].set_xlabel(label + as_printed(base.mean, panel.digits, base.half), fontsize=SMALL)
     handles = [Line2D([], [], color="0.2", marker="o", ms=2.5, mew=0, ls="none", label="a seed")]
     handles += plotting.verdict_handles(verdicts)
     if any(line.paper for by_pair in lines.values() for line in by_pair.values()):
@@ -227,7 +213,7 @@ def _mark_line(ax: Axes, y: int, line: Line, color: str) -> None:
 # ---- methods at several levels of a factor
 
 
-@figure_kind("levels")
+@figure_kind("levels", against_baseline=True)
 def draw_levels(profile: str, figure: FigureEntry) -> Figure:
     """Each method's difference from the Transformer by dropout or share of data, and how it changes.
 

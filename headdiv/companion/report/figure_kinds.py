@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import IMPORTANCE
 
@@ -24,12 +25,17 @@ class FigureEntry:
     caption: str = ""  # that of its kind, or its own
     label: str = ""  # what its title and errors call it: "Figure 6"
     variants: tuple[str, ...] = ()  # one of these must be there; none named: any will do
-    against: tuple[str, ...] = ()  # and all of these
     beside: tuple[str, ...] = ()  # further experiments: their runs are shown as well where the profile has them
     options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of `draw`
+    against_baseline: bool = False  # it compares the others with the baseline, which must be there as well
     setting: str = ""  # of train, without which nothing of it is measured
     reads: tuple[str, ...] = ()  # files of each run besides its metrics
     compares: bool = False  # it sets variants side by side, and says which of them are not stored
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The variants that it names, the baseline first where it compares with it; () for all that there are."""
+        return (BASELINE, *self.variants) if self.against_baseline and self.variants else self.variants
 
     @property
     def paper(self) -> str:
@@ -39,7 +45,7 @@ class FigureEntry:
     def lacks(self, variants: Iterable[str]) -> str:
         """What it needs of its experiment's variants besides these, "baseline and alphas or cosine"; "" for nothing."""
         available = set(variants)
-        needed = [variant for variant in self.against if variant not in available]
+        needed = [BASELINE] if self.against_baseline and BASELINE not in available else []
         if self.variants and not available.intersection(self.variants):
             needed.append(" or ".join(self.variants))
         return " and ".join(needed)

@@ -83,9 +83,7 @@ def figures_of_paper(name: str) -> dict[str, FigureEntry]:
     for task, content in paper.tasks.items():
         for ending, kind in OF_EVERY_TASK.items():
             caption = KINDS[kind].caption or TASKS[content.kind or task].curves_caption
-            entries.append(
-                replace(KINDS[kind], name=f"{name}_{task}_{ending}", experiment=f"{name}/{task}", caption=caption)
-            )
+            entries.append(_entry(name, f"{task}_{ending}", PaperFigure(kind=kind, task=task, caption=caption)))
         entries += [_entry(name, key, figure) for key, figure in paper.figures.items() if figure.task == task]
     return {entry.name: entry for entry in (*entries, *_plugin_figures.values()) if entry.paper == name}
 
@@ -100,7 +98,6 @@ def _entry(paper: str, name: str, figure: PaperFigure) -> FigureEntry:
         caption=figure.caption or kind.caption,
         label=figure.label or f"{paper}_{name}",
         variants=figure.variants,
-        against=figure.against,
         beside=beside,
         options=figure.options,
     )
@@ -156,7 +153,7 @@ def draw(name: str, profile: str) -> Figure:
         if not isinstance(figure, Figure):
             raise ConfigError(f"{entry.name}: its function returned {figure!r}, expected a matplotlib Figure")
         if entry.compares:
-            labels = labels_of(entry.experiment, dict.fromkeys((*entry.against, *entry.variants)))
+            labels = labels_of(entry.experiment, entry.names)
             absent = [label for variant, label in labels.items() if variant not in stored[entry.experiment]]
             absent += [experiment for experiment in entry.beside if not stored.get(experiment)]
             if absent:

@@ -83,8 +83,7 @@ def runs_of_figure(profile: str, figure: FigureEntry, needs: str = "") -> Groups
         DataError: a run lacks what is needed.
     """
     groups = by_variant(profile, figure.experiment)
-    variants = dict.fromkeys([*figure.against, *figure.variants]) if figure.variants else groups
-    shown = {variant: groups[variant] for variant in variants if variant in groups}
+    shown = {variant: groups[variant] for variant in figure.names or groups if variant in groups}
     incomplete = [
         f"{variant} (seed {run.seed})"
         for variant, runs in shown.items()

@@ -209,8 +209,8 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
 DISTANCES = {"cosine": "cosine difference", "l2": "Euclidean distance"}
 
 
-def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, Interval]]:
-    """By variant and module, in percent, how far its total discrepancy is above (+) or below (−) that of ``base``.
+def changes(groups: Groups, distance: str) -> dict[str, dict[Module, Interval]]:
+    """By variant and module, in percent, how far its total discrepancy is above (+) or below (−) the baseline's.
 
     The total discrepancy of a module's heads is the L₁,₁ norm of the matrix of their distances: of 1 − cosine, or
     Euclidean ("l2"). Formed seed by seed; the mean and interval over common seeds, for common modules. A variant
@@ -221,9 +221,9 @@ def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, 
         pairs = measure_by_module(run, distance)  # each (H, H)
         return {module: float(np.abs(1 - x if distance == "cosine" else x).sum()) for module, x in pairs.items()}
 
-    bases, percent = {run.seed: totals(run) for run in groups[base]}, {}
+    bases, percent = {run.seed: totals(run) for run in groups[BASELINE]}, {}
     for variant, runs in groups.items():
-        if variant != base:
+        if variant != BASELINE:
             pairs = [(totals(run), bases[run.seed]) for run in runs if run.seed in bases]
             modules = [module for module in pairs[0][0] if module in pairs[0][1]] if pairs else []
             percent[variant] = {
@@ -240,14 +240,15 @@ def changes(groups: Groups, base: str, distance: str) -> dict[str, dict[Module, 
         "matrix of their outputs' distances (1 − cosine, or Euclidean), mean over the words of the validation split. "
         "Above zero the heads are further apart than the baseline's, below zero closer together."
     ),
+    against_baseline=True,
     compares=True,
 )
 def draw_changes(profile: str, figure: FigureEntry, distance: Literal["cosine", "l2"]) -> Figure:
     """Change of the heads' total discrepancy against the baseline of the same seed, by kind and layer."""
-    groups, (base,) = runs_of_figure(profile, figure, "measures"), figure.against
-    percent = changes(groups, base, distance)
+    groups = runs_of_figure(profile, figure, "measures")
+    percent = changes(groups, distance)
     labels, looks = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
-    modules = by_module(groups[base][0].heads["measures"])
+    modules = by_module(groups[BASELINE][0].heads["measures"])
     kinds, width = kinds_of(modules), 0.8 / len(percent)
     fig, axes = new_figure(2.9 * len(kinds) + 0.5, 3.4, 1, len(kinds), sharey=True)
     for ax, kind in zip(axes[0], kinds, strict=True):
@@ -264,7 +265,7 @@ def draw_changes(profile: str, figure: FigureEntry, distance: Literal["cosine", 
         number_layers(ax, layers)
     axes[0, 0].set_ylabel(f"change of the total {DISTANCES[distance]}\nagainst the baseline (%)")
     add_handles(fig, axes[0, 0].get_legend_handles_labels()[0], 4)
-    seeds = {run.seed for run in groups[base]}
+    seeds = {run.seed for run in groups[BASELINE]}
     shown = {variant: [run for run in groups[variant] if run.seed in seeds] for variant in percent if percent[variant]}
     add_title(fig, _title(f"{figure.label} · Total {DISTANCES[distance]} of a layer's heads", shown or groups))
     return fig

@@ -164,7 +164,6 @@ class PaperFigure(Settings):
     task: str = Field(description="whose runs it needs")
     label: str = Field("", description="what the paper calls it; its name where left out")
     variants: tuple[str, ...] = Field((), description="one of these must be in the profile; any where left out")
-    against: tuple[str, ...] = Field((), description="and all of these")
     beside: tuple[str, ...] = Field((), description="further tasks whose runs are shown where the profile has them")
     options: dict[str, Any] = Field(default_factory=dict, description="keyword arguments of the kind's function")
     caption: str = Field("", description="that of its kind, if it has one, where left out")
