@@ -1,7 +1,6 @@
 """Tables from metrics written by hand: numbers, rounding, what is said above and below them."""
 
 import math
-import statistics
 
 import pandas as pd
 import pytest
@@ -13,7 +12,6 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report import formats, tables
 from headdiv.companion.report.result_tables import UNTIMED
 from headdiv.companion.report.table_data import BESIDE, TableData
-from headdiv.companion.report.tables import write_table
 
 EXPERIMENT = "deacon/translation"
 
@@ -101,22 +99,6 @@ def test_other_numbers_have_four_significant_digits(value, sd, text):
 
 
 # ---- results
-
-
-def test_means_and_standard_deviations_over_seeds(recorded):
-    table = tables.table_data("p", EXPERIMENT).numbers.set_index("variant")
-    assert list(table.index) == ["baseline", "direct-8", "own"]  # the paper's order, then one's own
-    assert list(table["label"]) == ["Baseline Transformer", "Direct-8", "own"]
-    assert list(table["seeds"]) == [2, 2, 1]
-    numbers = {
-        "epochs": 2, "training_examples": 29000, "epoch_tokens": math.nan, "parameters": 1100, "chrf": 41,
-        "bleu": 11.5, "bleu_sd": statistics.stdev([10.0, 13.0]), "bleu_paper": 28.9, "training_loss_sd": 0,
-        "parameters_of_base": 110, "parameters_of_base_paper": 100.07, "unigram_nll": 4,
-        "tokens_per_second": 1500, "training_seconds": 15,
-    }  # fmt: skip
-    assert table.loc["direct-8", list(numbers)].to_dict() == pytest.approx(numbers, nan_ok=True)
-    assert table.loc["own", ["bleu_sd", "bleu_paper"]].isna().all()  # one seed, and not the paper's
-    assert "chrf_paper" not in table
 
 
 @pytest.mark.parametrize("table", [EXPERIMENT, "deacon/dissection"])
@@ -226,14 +208,6 @@ def test_a_score_measured_in_two_ways_has_both(recorded):
     lines = tables.table_data("p", EXPERIMENT).markdown().splitlines()
     signatures = "how training_loss is made or mean over the steps of the best epoch, dropout 0.3"
     assert f"- Training loss: {signatures}" in lines
-
-
-def test_the_table_for_programs_comes_back(recorded, tmp_path):
-    csv, markdown = tmp_path / "t" / "a.csv", tmp_path / "t" / "a.md"
-    write_table("p", EXPERIMENT, csv, markdown)
-    data = tables.table_data("p", EXPERIMENT)
-    pd.testing.assert_frame_equal(pd.read_csv(csv), data.numbers)
-    assert markdown.read_text() == data.markdown()
 
 
 # ---- which tables there are
