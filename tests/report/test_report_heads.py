@@ -66,20 +66,6 @@ def test_variants_may_have_layers_of_their_own(layers):
     assert {layer for _, layer in common} == set(range(1, min(layers, 2) + 1))
 
 
-def test_results_without_measures_are_named():
-    put(headed("baseline", 1), headed("alphas", 1) | {"heads": {}}, headed("manual", 2) | {"heads": {"measures": {}}})
-    put(*(metrics(variant, 1) | {"paper": "dpp"} for variant in ("baseline", "dpp-o")))
-    incomplete = {
-        "mhr_figure5": "alphas (seed 1), manual (seed 2)",
-        "mhr_swaps": "manual (seed 2)",
-        "dpp_heads": "baseline (seed 1), dpp-o (seed 1)",
-    }
-    for name, runs in incomplete.items():
-        with pytest.raises(DataError) as error:
-            figures.draw(name, "p")
-        assert f"results of {runs} have no heads.measures; remove their metrics.json" in str(error.value)
-
-
 # ---- PCA weights and Alphas
 
 
@@ -108,7 +94,7 @@ def test_alphas_are_drawn_as_their_difference_from_the_identity(monkeypatch):
     monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
     figure = figures.draw("mhr_figure4", "tables")
     first, *_ = groups.by_variant("tables", "mhr/translation")["alphas"]
-    stored = first.heads.artifact("alphas")
+    stored = first.heads["alphas"]
     alphas = {place: stored[place] for kind in KIND_LABELS for place in stored if place.startswith(kind)}
     panels = figure.axes[: len(alphas)]
     arrays = [np.array(ax.images[0].get_array()) for ax in panels]
@@ -273,7 +259,7 @@ def test_importance_is_each_experts_share_of_all_gates(pairs):
 def routers(monkeypatch):
     """Of a stored run with 4 of 32 experts, by attention module."""
     monkeypatch.setenv("HEADDIV_HOME", str(ROOT))
-    return groups.by_variant("samples", "moa/translation")["moa-32-4"][0].heads.artifact("router")
+    return groups.by_variant("samples", "moa/translation")["moa-32-4"][0].heads["router"]
 
 
 def test_load_importance_and_entropy_of_every_router_are_drawn(routers):

@@ -215,7 +215,7 @@ def _label(method: str) -> str:
 @figure_kind("diversity")
 def draw_diversity(profile: str, figure: FigureEntry) -> Figure:
     """BLEU of every run against each measure, by method; lines go from the baseline through a loss's strengths."""
-    groups = runs_of_figure(profile, figure, "measures")
+    groups = runs_of_figure(profile, figure)
     table = runs_table(groups)
     related, baseline = relations(table), table[table["variant"] == BASELINE]
     methods = {method: {"name": method} for method in table["method"].unique()}

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headdiv.companion.commands import reproduce_command
 from headdiv.companion.experiments.papers import Column, PaperTask, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import stored
@@ -16,7 +15,7 @@ from headdiv.companion.report.figure_kinds import FigureEntry
 from headdiv.companion.report.formats import plural, plurals, seeds_named
 from headdiv.companion.report.scale import data_title
 from headdiv.companion.tasks import TASKS
-from headdiv.core.errors import DataError, NotStoredError
+from headdiv.core.errors import NotStoredError
 
 KIND_LABELS = {
     "encoder": "encoder self-attention",
@@ -71,31 +70,10 @@ def other_rows_note(model: Groups, groups: Groups) -> list[str]:
     return [f"The model also has the rows of this profile's other tables with the same baseline runs: {labels}."]
 
 
-def runs_of_figure(profile: str, figure: FigureEntry, needs: str = "") -> Groups:
-    """The stored runs that a figure shows: its variants in their order, of each the seeds in the profile's.
-
-    Args:
-        profile: name or path of a profile.
-        figure: one that names no variants shows all.
-        needs: an artifact that every run must have: "measures", "alphas".
-
-    Raises:
-        DataError: a run lacks what is needed.
-    """
+def runs_of_figure(profile: str, figure: FigureEntry) -> Groups:
+    """The stored runs that a figure shows: its variants in their order, all if it names none; seeds as in a profile."""
     groups = by_variant(profile, figure.experiment)
-    shown = {variant: groups[variant] for variant in figure.names or groups if variant in groups}
-    incomplete = [
-        f"{variant} (seed {run.seed})"
-        for variant, runs in shown.items()
-        for run in runs
-        if needs and not run.heads.get(needs, {})
-    ]
-    if incomplete:
-        raise DataError(
-            f"{figure.label}: the stored results of {', '.join(incomplete)} have no heads.{needs}; remove their "
-            f"metrics.json, and `{reproduce_command(profile)}` makes them anew"
-        )
-    return shown
+    return {variant: groups[variant] for variant in figure.names or groups if variant in groups}
 
 
 def not_judged_yet(profile: str, experiment: str, groups: Mapping[str, Sequence[RunIdentity]]) -> str:

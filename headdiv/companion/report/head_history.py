@@ -144,7 +144,7 @@ def draw_swaps(profile: str, figure: FigureEntry) -> Figure:
 
     A band for every layer of a variant, as high as it has heads; a line for every swap, those of an epoch side by side.
     """
-    groups = runs_of_figure(profile, figure, "measures")
+    groups = runs_of_figure(profile, figure)
     labels = labels_of(figure.experiment, groups)
     swaps = {variant: swaps_of(runs[0]) for variant, runs in groups.items()}
     heads = {  # by variant and module; a variant may have sizes of its own

@@ -74,11 +74,11 @@ def draw_pca_weights(profile: str, figure: FigureEntry, limit: float) -> Figure:
     beyond that stands as a number in its cell. The paper shows one matrix an architecture and does not say of which
     attention module; here are all of them.
     """
-    groups = runs_of_figure(profile, figure, "pca_weights")
+    groups = runs_of_figure(profile, figure)
     rows: list[dict[str, np.ndarray]] = []
     for runs in groups.values():
         rows.append({})
-        for layer in runs[0].heads.get("pca_weights", {}).values():
+        for layer in runs[0].heads["pca_weights"].values():
             name = place_name(layer["place"]).replace(", ", ",\n")
             cosines = np.ma.masked_array(layer["cosines"], np.eye(len(layer["cosines"]), dtype=bool))
             rows[-1][f"{name}\nmean |cos| {layer['mean_absolute_cosine']:.2f}"] = cosines
@@ -124,9 +124,9 @@ def skew_share(matrix: np.ndarray) -> float:
 )
 def draw_alphas(profile: str, figure: FigureEntry) -> Figure:
     """Every Alphas matrix of the variant's first seed, as its difference from the identity that it started from."""
-    groups = runs_of_figure(profile, figure, "alphas")
+    groups = runs_of_figure(profile, figure)
     ((variant, runs),) = groups.items()
-    modules = by_module(runs[0].heads.get("alphas", {}))
+    modules = by_module(runs[0].heads["alphas"])
     kinds, columns = kinds_of(modules), max(layer for _, layer in modules)
     rows: list[dict[str, np.ndarray | None]] = []
     for kind in kinds:
@@ -172,7 +172,7 @@ def draw_confidence(profile: str, figure: FigureEntry) -> Figure:
     Means over seeds: of heads with the same rank in their layer, and, with intervals, of the standard deviations over
     its heads.
     """
-    groups = runs_of_figure(profile, figure, "measures")
+    groups = runs_of_figure(profile, figure)
     heads = {variant: ranked(runs, "confidence") for variant, runs in groups.items()}
     labels, looks = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     modules = dict.fromkeys(chain.from_iterable(heads.values()))  # a variant may have layers of its own
@@ -245,7 +245,7 @@ def changes(groups: Groups, distance: str) -> dict[str, dict[Module, Interval]]:
 )
 def draw_changes(profile: str, figure: FigureEntry, distance: Literal["cosine", "l2"]) -> Figure:
     """Change of the heads' total discrepancy against the baseline of the same seed, by kind and layer."""
-    groups = runs_of_figure(profile, figure, "measures")
+    groups = runs_of_figure(profile, figure)
     percent = changes(groups, distance)
     labels, looks = labels_of(figure.experiment, groups), looks_of(figure.experiment, groups)
     modules = by_module(groups[BASELINE][0].heads["measures"])
@@ -282,7 +282,7 @@ def draw_measures(profile: str, figure: FigureEntry) -> Figure:
 
     What no run has is left out.
     """
-    groups = runs_of_figure(profile, figure, "measures")
+    groups = runs_of_figure(profile, figure)
     labels = labels_of(figure.experiment, groups)
     kinds = {  # of a variant's modules; it may have layers of its own
         variant: [place.partition(" ")[0] for place in runs[0].heads["measures"]] for variant, runs in groups.items()

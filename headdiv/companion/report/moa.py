@@ -71,8 +71,8 @@ def _sorted_shares(shares: np.ndarray) -> np.ndarray:
 )
 def draw_routers(profile: str, figure: FigureEntry) -> Figure:
     """Load and importance of every expert against an even share, and entropy of every router; each first seed."""
-    groups = runs_of_figure(profile, figure, "router")
-    routers = {variant: runs[0].heads.get("router", {}) for variant, runs in groups.items()}
+    groups = runs_of_figure(profile, figure)
+    routers = {variant: runs[0].heads["router"] for variant, runs in groups.items()}
     labels = labels_of(figure.experiment, routers)
     maps = {}  # by variant: two maps, (modules, E)
     for variant, modules in routers.items():
@@ -124,8 +124,8 @@ def draw_routers(profile: str, figure: FigureEntry) -> Figure:
 )
 def draw_words(profile: str, figure: FigureEntry) -> Figure:
     """The most typical words of the busiest experts of every module: first seed of the first variant that is stored."""
-    variant, runs = next(iter(runs_of_figure(profile, figure, "router").items()))
-    modules = by_module(runs[0].heads.get("router", {}))
+    variant, runs = next(iter(runs_of_figure(profile, figure).items()))
+    modules = by_module(runs[0].heads["router"])
     kinds, layers = kinds_of(modules), sorted({layer for _, layer in modules})
     cells = [(kind, layer) for layer in layers for kind in kinds]
     columns = len(kinds) if len(kinds) > 1 else min(COLUMNS, len(layers))
