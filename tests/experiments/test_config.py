@@ -3,9 +3,7 @@
 import pytest
 from faulty import exactly
 
-import headdiv.companion.tasks.run_config as module
 from headdiv.companion.models.sizes import DecodeConfig, LMConfig, ModelConfig
-from headdiv.companion.tasks.qa import SpanConfig
 from headdiv.companion.tasks.run_config import RunConfig, difference
 from headdiv.companion.tasks.summarisation import SummarisationData
 from headdiv.companion.tasks.translation import TranslationData
@@ -64,22 +62,6 @@ def test_what_changes_training_changes_the_hash():
         {"method": {"name": "deacon", "architecture": "direct", "m": 7}},
     ]
     assert len({run(**change).hash for change in changes}) == len(changes)
-
-
-def test_a_change_of_the_code_that_changes_results_changes_the_hash(monkeypatch):
-    before = run().hash
-    monkeypatch.setattr(module, "RECIPE", 1000)
-    assert run().hash != before
-
-
-def test_what_a_task_adds_to_its_data_is_written_out():
-    """The fields are typed by what all tasks share; nothing of a task's own may be lost."""
-    data = TranslationData(name="own", files=OWN, source="fr")
-    settings = run(data=data, model=LMConfig(d_model=16), decode=SpanConfig(max_answer_words=3)).model_dump(mode="json")
-    assert settings["data"]["source"] == "fr"
-    assert settings["data"]["files"] == OWN
-    assert settings["model"]["layers"] == 24
-    assert settings["decode"] == {"max_answer_words": 3}
 
 
 def test_a_choice_of_moses_rules_beside_another_tokenizer_is_named():

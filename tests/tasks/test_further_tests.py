@@ -1,6 +1,7 @@
 """Further test sets that a translation run is scored on, which decide no training."""
 
 import pytest
+from conftest import EXPERIMENT
 from faulty import put_pairs
 
 from headdiv.companion.data.corpora.seq2seq import load_translation
@@ -81,7 +82,7 @@ def test_a_further_set_that_has_changed_is_not_scored_anew(mine, project):
     sections = {key: config.model_dump(mode="json")[key] for key in ("data", "train", "model")}
     project.write_profile("tiny", {"seeds": [1]}, variants=["baseline"], **sections)
     path = record(evaluate(train(config)), "tiny")
-    assert rescore("tiny")[0].differing == {}
+    assert rescore("tiny") == {f"{EXPERIMENT} baseline seed 1": {}}
     before = path.read_bytes()
     (project.home / "other.de").write_text("Hund 1 sieht 2.\n" * SIZES["other"])
     with pytest.raises(DataError, match=r"further test set other-\w+, expected other-\w+ by .* makes it anew"):

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -61,12 +59,10 @@ def check_profile(profile: str, with_scores: bool = True, write: bool = False) -
     if problems := [*outdated(profile), *changed_content(profile)]:
         raise HeaddivError("\n".join(problems))
     differing = 0
-    for run in rescore(profile) if with_scores else ():
-        differing += len(run.differing)
-        for score, (stored, current) in run.differing.items():
-            yield f"{run.name}: {score} is stored as {stored:.4f}, and {current:.4f} today"
-        if write:
-            run.write()
+    for run, scores in (rescore(profile, write) if with_scores else {}).items():
+        differing += len(scores)
+        for score, (stored, current) in scores.items():
+            yield f"{run}: {score} is stored as {stored:.4f}, and {current:.4f} today"
     if problems := failures(profile):
         raise HeaddivError("\n".join(problems))
     if differing and not write:
@@ -150,35 +146,17 @@ def failures(profile: str) -> list[str]:
 # ---- what stored outputs score today
 
 
-@dataclass(frozen=True)
-class Rescored:
-    """A stored run with the scores that its outputs have today.
-
-    Attributes:
-        differing: scores with another value than the stored one, by name: that and today's.
-        changed: whether anything differs from what is stored, if only a signature.
-        metrics: with today's scores.
-        outputs: with today's counts.
-    """
-
-    name: str
-    path: Path
-    differing: dict[str, tuple[float, float]]
-    changed: bool
-    metrics: dict[str, Any]
-    outputs: StoredOutputs
-
-    def write(self) -> None:
-        """Replace the stored scores by today's, where they differ."""
-        if self.changed:
-            write_outputs(self.path, self.outputs)  # first: the bootstrap compares their counts with the metrics
-            write_text(self.path, in_lines(self.metrics))
-
-
-def rescore(profile: str) -> list[Rescored]:
-    """Score the stored outputs of a profile's runs again, for tasks that write texts; no file is written.
+def rescore(profile: str, write: bool = False) -> dict[str, dict[str, tuple[float, float]]]:
+    """Score the stored outputs of a profile's runs again, for tasks that write texts.
 
     Scores that no text decides (losses, exact match) stay. So does all else: curves, heads, provenance.
+
+    Args:
+        profile: its name or path.
+        write: replace the stored scores by today's, also where a signature alone differs.
+
+    Returns:
+        By run, the scores with another value than the stored one, by name: that and today's.
 
     Raises:
         ConfigError: no such profile.
@@ -188,10 +166,11 @@ def rescore(profile: str) -> list[Rescored]:
     configs = (
         config for config in Runs(profile).configs() if type(TASKS[config.kind]).score_lines is not Task.score_lines
     )
-    return [_rescored(config, path, profile) for path, config in stored_files(profile, configs).items()]
+    files = stored_files(profile, configs)
+    return {config.label: _rescore(config, path, profile, write) for path, config in files.items()}
 
 
-def _rescored(config: RunConfig, path: Path, profile: str) -> Rescored:
+def _rescore(config: RunConfig, path: Path, profile: str, write: bool) -> dict[str, tuple[float, float]]:
     stored, task, outputs = RunResult.read(path, profile), TASKS[config.kind], read_outputs(path, profile)
     run = Run(config, run_folder(config), task.load(config.data), nn.Identity(), {})  # no model is needed
     if mismatch := _reference_mismatch(stored, run):
@@ -205,14 +184,16 @@ def _rescored(config: RunConfig, path: Path, profile: str) -> Rescored:
     metrics = read_json(path)
     old_scores = metrics["scores"]
     changed = [name for name, score in scores.items() if old_scores.get(name) != score]
+    if write and changed:
+        counts = task.sentence_counts(run, list(outputs.test))
+        if counts is not None:
+            outputs = outputs.model_copy(update={"counts": [tuple(row) for row in counts.tolist()]})
+        write_outputs(path, outputs)  # first: the bootstrap compares their counts with the metrics
+        in_order = {name: scores.get(name, score) for name, score in old_scores.items()} | scores
+        write_text(path, in_lines(metrics | {"scores": in_order}))
     values = {name: (old_scores[name]["value"], scores[name]["value"]) for name in changed if name in old_scores}
     # torchtext's BLEU is in float32, whose last digits depend on the processor
-    differing = {name: pair for name, pair in values.items() if not math.isclose(*pair, rel_tol=1e-6)}
-    counts = task.sentence_counts(run, list(outputs.test)) if changed else None
-    if counts is not None:
-        outputs = outputs.model_copy(update={"counts": [tuple(row) for row in counts.tolist()]})
-    in_order = {name: scores.get(name, score) for name, score in old_scores.items()} | scores
-    return Rescored(stored.name, path, differing, bool(changed), metrics | {"scores": in_order}, outputs)
+    return {name: pair for name, pair in values.items() if not math.isclose(*pair, rel_tol=1e-6)}
 
 
 def _further_scores(stored: RunResult, outputs: StoredOutputs, name: str, run: Run) -> dict[str, Score]:
