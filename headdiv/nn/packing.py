@@ -83,6 +83,12 @@ class AttentionLayout:
     dropout: float | None = None
     dropped: list[Tensor] = field(default_factory=list)  # weights after dropout, as torch returns them, are put here
 
+    def to(self, device: torch.device | str) -> AttentionLayout:
+        """The same on another device."""
+        queries = self.queries.to(device)
+        keys = queries if self.keys is self.queries else self.keys.to(device)
+        return replace(self, queries=queries, keys=keys, mask=None if self.mask is None else self.mask.to(device))
+
     def written_out(self) -> Tensor:
         """The mask, even where it is only implied."""
         return attention_mask(self.queries, self.keys, causal=True) if self.mask is None else self.mask

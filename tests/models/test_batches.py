@@ -11,7 +11,6 @@ from headdiv.companion.models.batching import (
     BEGIN,
     END,
     Pairs,
-    assemble,
     batch_numbers,
     make_batch,
 )
@@ -89,26 +88,6 @@ def test_a_batch_holds_its_pairs_with_their_marks(sizes, window, seed):
         assert layout.queries is queries
         assert layout.keys is keys
         assert torch.equal(layout.mask, attention_mask(queries, keys, causal))
-
-
-def test_parts_that_are_not_begin_and_end_marked_can_be_packed():
-    """Question answering: something else to be predicted than the next word, and nothing hidden."""
-    parts = {
-        "source": [np.array([5, 6, 7, END]), np.array([8, END])],
-        "target_in": [np.array([9, 10]), np.array([11, 12, 13])],
-        "target_out": [np.array([0, 1]), np.array([1, 2])],
-    }
-    batch = assemble([4, 2], *parts.values(), causal=False)
-    order = [[4, 2].index(i) for i in batch.numbers.tolist()]
-    for name, lists in parts.items():
-        assert getattr(batch, name).tolist() == [token for i in order for token in lists[i].tolist()]
-    rows = batch.target_rows
-    assert torch.equal(batch.decoder.mask, attention_mask(rows, rows, causal=False))
-    assert not torch.equal(batch.decoder.mask, attention_mask(rows, rows, causal=True))
-    other = batch.with_target(batch.target_out.view(-1, 2))
-    assert other.target_out.shape == (2, 2)
-    assert (other.source is batch.source, other.decoder is batch.decoder) == (True, True)
-    assert batch.target_out.shape == (4,)
 
 
 def test_a_batch_may_be_empty():

@@ -60,16 +60,7 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same on another device."""
-        if torch.device(device).type == "cpu":
-            return self
-        source, target = self.source_rows.to(device), self.target_rows.to(device)
-        masks = (layout.mask.to(device) for layout in (self.encoder, self.decoder, self.cross))
-        return Batch(
-            *(x.to(device) for x in (self.numbers, self.source, self.target_in, self.target_out)),
-            AttentionLayout(source, source, next(masks)),
-            AttentionLayout(target, target, next(masks)),
-            AttentionLayout(target, source, next(masks)),
-        )
+        return Batch(**{name: part.to(device) for name, part in vars(self).items()})
 
 
 def make_batch(pairs: Pairs, numbers: Sequence[int], window: int = 48) -> Batch:

@@ -39,11 +39,7 @@ class Windows:
 
     def to(self, device: torch.device | str) -> Windows:
         """The same on another device."""
-        if torch.device(device).type == "cpu":
-            return self
-        rows, mask = self.layout.queries.to(device), self.layout.mask
-        layout = AttentionLayout(rows, rows, mask if mask is None else mask.to(device))
-        return Windows(self.inputs.to(device), self.targets.to(device), layout, self.predicted.to(device))
+        return Windows(**{name: part.to(device) for name, part in vars(self).items()})
 
     def with_targets(self, targets: Tensor) -> Windows:
         """The same with another target."""
