@@ -58,6 +58,8 @@ def test_plain_text_of_one_s_own(folder):
     assert (bpe.size, corpus.statistics["vocabulary"]) == (ENTRIES, {"tokens": ENTRIES})
     assert json.loads(bpe.tokenizer.to_str())["model"] == json.loads(train_bpe(TRAIN, ENTRIES))["model"]
     assert corpus.shards == [folder / "train.txt"]
+    files = FILES | {"train": ["train*", "train.txt"]}
+    assert load_lm(mine(files=files)).statistics["train"] == corpus.statistics["train"]  # which is read once
     assert corpus.statistics["train"] == {"files": 1, "bytes": (folder / "train.txt").stat().st_size}
     assert corpus.statistics["refused"] == {}
     for name, documents in HELD_OUT.items():

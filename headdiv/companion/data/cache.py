@@ -30,11 +30,14 @@ log = logging.getLogger(__name__)
 Files = dict[str, list[Path]]  # by their role: a language, "examples", "archive", …
 
 
-def roles_of_splits(config: DataConfig) -> dict[str, list[str]]:
-    """The roles of files, by split as the data set calls it."""
-    if config.files is not None:
-        return {name: list(files) if isinstance(files, dict) else ["examples"] for name, files in config.files.items()}
-    return {name: list(entry.files) for name, entry in public_sets.load_registry()[config.name].splits.items()}
+def files_of_splits(config: DataConfig) -> dict[str, dict[str, Any]]:
+    """The files, or patterns of files, of each split by their role; the split's name is the data set's own."""
+    if config.files is None:
+        splits, folder = public_sets.load_registry()[config.name].splits, paths.raw() / config.name
+        return {
+            name: {role: str(folder / file) for role, file in split.files.items()} for name, split in splits.items()
+        }
+    return {name: files if isinstance(files, dict) else {"examples": files} for name, files in config.files.items()}
 
 
 def check_data(
@@ -61,7 +64,7 @@ def check_data(
     if config.name == "toy":
         raise config_error((*at, "name"), "'toy' is generated; with 'files' give another name", source)
     refuse_unread(config, ("held_out",), "it is of generated text alone, other data has splits of its own", at, source)
-    splits = roles_of_splits(config)
+    splits = files_of_splits(config)
     for key, name in config.read_splits.items():
         if name not in splits:
             message = f"{name!r} is not known; there are: {', '.join(sorted(splits)) or 'none'}"
@@ -75,27 +78,19 @@ def locate(config: DataConfig) -> dict[str, Files]:
     """The files of each split that is read; a public data set is fetched where it is not there yet.
 
     A path may hold environment variables (``$HEADDIV_MIRROR/xsum/train.jsonl``) and, where several
-    files are allowed, patterns; a file that two of them match is there once, but for the files of languages, which
-    stand in pairs. Relative paths begin at the project's folder.
+    files are allowed, patterns. Relative ones begin at the project's folder.
 
     Raises:
         ConfigError: an environment variable is not set.
         DataError: a file is not there, or could not be fetched.
     """
-    located: dict[str, Files] = {}
     if config.files is None:
-        folder = public_sets.fetch(config.name, paths.raw())
-        splits = public_sets.load_registry()[config.name].splits
-        for key, name in config.read_splits.items():
-            located[key] = {role: [folder / file] for role, file in splits[name].files.items()}
-        return located
-    for key, name in config.read_splits.items():
-        files = config.files[name]
-        if isinstance(files, dict):
-            located[key] = {role: _find_files(patterns, f"data.files.{name}") for role, patterns in files.items()}
-        else:
-            located[key] = {"examples": list(dict.fromkeys(_find_files(files, f"data.files.{name}")))}
-    return located
+        public_sets.fetch(config.name, paths.raw())
+    splits = files_of_splits(config)
+    return {
+        key: {role: _find_files(patterns, f"data.files.{name}") for role, patterns in splits[name].items()}
+        for key, name in config.read_splits.items()
+    }
 
 
 def _find_files(patterns: str | list[str], key: str) -> list[Path]:

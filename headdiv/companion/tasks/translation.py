@@ -135,7 +135,7 @@ class Translation(Seq2Seq):
             return
         if config.valid_every is not None:
             refuse_unread(config, ("valid",), "valid_every takes validation from the training pairs", at, source)
-        languages, roles = (config.source, config.target), cache.roles_of_splits(config)
+        languages, roles = (config.source, config.target), cache.files_of_splits(config)
         for key, name in config.read_splits.items():
             if "archive" in roles[name]:
                 if key == "valid":

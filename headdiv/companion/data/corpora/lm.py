@@ -68,7 +68,8 @@ def load_lm(config: LMData, measure: TextMeasure = next_tokens) -> LMCorpus:
 def _split_files(config: LMData, folder: Path) -> dict[str, list[Path]]:
     if config.is_toy:
         return {split: sorted((folder / "shards").glob(f"{split}*")) for split in config.splits}
-    return {split: list(chain(*files.values())) for split, files in cache.locate(config).items()}
+    # Once each, though several patterns may match a file.
+    return {split: list(dict.fromkeys(chain(*files.values()))) for split, files in cache.locate(config).items()}
 
 
 def _prepare(config: LMData, folder: Path, measure: TextMeasure) -> dict[str, Any]:

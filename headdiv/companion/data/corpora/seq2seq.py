@@ -76,7 +76,8 @@ def load_translation(config: TranslationData) -> Corpus:
 
 def load_further_test(config: TranslationData, name: str, corpus: Corpus) -> TextSplit:
     """Another test split of the data, in the words of a prepared corpus; errors of `load_translation`."""
-    pairs = _read_pairs(config.model_copy(update={"test": name}), BadRecords(config.strict), only="test")["test"]
+    config = config.model_copy(update={"test": name})
+    pairs = _read_split(config, "test", cache.locate(config)["test"], BadRecords(config.strict))
     if not pairs:
         raise DataError(f"data.more_tests: no pair is left of {name!r}")
     words = _tokenize(config, pairs)
@@ -175,35 +176,34 @@ def read_splits(config: DataConfig, read: Callable[[str, cache.Files], list[Any]
     return splits
 
 
-def _read_pairs(config: TranslationData, bad_records: BadRecords, only: str | None = None) -> dict[str, Text]:
-    """The pairs of every split that is read, or of one; with empty training pairs where cleaning removes them later."""
+def _read_pairs(config: TranslationData, bad_records: BadRecords) -> dict[str, Text]:
+    """The pairs of every split that is read; with empty training pairs where cleaning removes them later."""
     if config.is_toy:
         texts = toy.translation(config.examples or toy.PAIRS, config.held_out, config.held_out, toy.SEED)
         return {split: texts[split] for split in config.read_splits}
-    texts = {}
-    for split, files in cache.locate(config).items():
-        if only not in (None, split):
-            continue
-        if "archive" in files:
-            sides = [
-                pair
-                for archive in files["archive"]
-                for pair in parallel.read_archive(archive, config.source, config.target, split)
-            ]
-        else:
-            sources, targets = files[config.source], files[config.target]
-            if len(sources) != len(targets):
-                counts = f"{len(sources)} files of {config.source!r} but {len(targets)} of {config.target!r}"
-                raise DataError(f"data.files.{config.splits[split]}: found {counts}, expected equally many")
-            pairs_of_files = dict.fromkeys(zip(sources, targets, strict=True))  # patterns may match a pair twice
-            sides = [tuple(map(parallel.read_side, paths)) for paths in pairs_of_files]
-        keep_empty = split == "train" and config.cleans
-        texts[split] = []
-        for source, target in sides:
-            if config.tokenized:
-                source, target = _detokenize(source, config.source), _detokenize(target, config.target)
-            texts[split] += parallel.pair_sides(source, target, bad_records, keep_empty)
-    return texts
+    return {split: _read_split(config, split, files, bad_records) for split, files in cache.locate(config).items()}
+
+
+def _read_split(config: TranslationData, split: str, files: cache.Files, bad_records: BadRecords) -> Text:
+    if "archive" in files:
+        sides = [
+            pair
+            for archive in files["archive"]
+            for pair in parallel.read_archive(archive, config.source, config.target, split)
+        ]
+    else:
+        sources, targets = files[config.source], files[config.target]
+        if len(sources) != len(targets):
+            counts = f"{len(sources)} files of {config.source!r} but {len(targets)} of {config.target!r}"
+            raise DataError(f"data.files.{config.splits[split]}: found {counts}, expected equally many")
+        pairs_of_files = dict.fromkeys(zip(sources, targets, strict=True))  # patterns may match a pair twice
+        sides = [tuple(map(parallel.read_side, paths)) for paths in pairs_of_files]
+    pairs: Text = []
+    for source, target in sides:
+        if config.tokenized:
+            source, target = _detokenize(source, config.source), _detokenize(target, config.target)
+        pairs += parallel.pair_sides(source, target, bad_records, keep_empty=split == "train" and config.cleans)
+    return pairs
 
 
 def _detokenize(side: parallel.TextSide, language: str) -> parallel.TextSide:

@@ -44,7 +44,7 @@ def read_squad(paths: Sequence[Path], bad_records: BadRecords) -> list[Question]
             cannot be used and records are read strictly.
     """
     questions: dict[str, Question] = {}
-    for path in paths:
+    for path in dict.fromkeys(paths):  # patterns may match a file twice
         articles = parse_json("\n".join(read_lines(path)), path)
         try:
             paragraphs = [paragraph for article in articles["data"] for paragraph in article["paragraphs"]]
