@@ -37,7 +37,7 @@ class MultiQueryAttention(AttentionModule):
         (q,) = into_windows(self.query(x), layout.queries, 1, H)  # (R, H, N, K)
         k, v = (part.expand(-1, H, -1, -1) for part in into_windows(shared, layout.keys, 2, 1))
         z, weights = dot_product(q, k, v, layout, self.needs_weights)
-        heads = out_of_windows(z, layout.queries).view(-1, H, K)
+        heads = out_of_windows(z, layout.queries)  # (T, H, K)
         heads = self.record(layout, weights, shared[:, None, K:].expand(-1, H, -1), heads)
         return self.output(heads.flatten(1))
 

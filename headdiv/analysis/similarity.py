@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from headdiv.core import distributed
 from headdiv.core.precision import at_least_float32, full_precision
-from headdiv.nn.packing import PackedRows
+from headdiv.nn.packing import pad_rows
 from headdiv.nn.records import HeadRecord, attention_modules
 from headdiv.nn.sizes import AttentionSpec
 
@@ -59,12 +59,6 @@ def mean_off_diagonal(matrix: Tensor) -> float:
 
 
 # ---- what heads did with words
-
-
-def query_rows(x: Tensor, rows: PackedRows) -> Tensor:
-    """(R, H, N, …) in windows -> (T, H, …), a row for each query; empty slots are dropped."""
-    x = x.transpose(1, 2).flatten(0, 1)  # (R·N, H, …)
-    return x if rows.full else x.index_select(0, rows.slots)
 
 
 class Entropy(torch.autograd.Function):
@@ -111,7 +105,7 @@ class Words:
     """What the heads of one module did with the words of a batch; queries that are special tokens are left out.
 
     Attributes:
-        weights: (T, H, L) of the keys of each query's own sentence, L slots of the longest; the rest is 0.
+        weights: (T, H, L) of the keys of each query's own sentence, L of the longest; the rest is 0.
         counted: (T, H, L) the same, 0 for keys that are special tokens.
         outputs: (T, H, K), before the output stage.
     """
@@ -129,23 +123,11 @@ def words_of(record: HeadRecord, special_queries: Tensor | None = None, special_
         special_queries: (T,) which queries are special tokens; None: none are.
         special_keys: (T',) which keys are special tokens; None: none are.
     """
-    queries, keys = record.layout.queries, record.layout.keys
-    weights, outputs = query_rows(at_least_float32(record.weights), queries), at_least_float32(record.outputs)
-    S = L = weights.shape[2]
-    if keys.tokens:  # the first and the last slot of each sentence; anything for an empty one
-        first, last = (
-            keys.slots[rows.clamp(0, keys.tokens - 1)] for rows in (keys.offsets(), keys.lengths.cumsum(0) - 1)
-        )
-        L = int((last - first).max()) + 1
-    N = queries.sentences.shape[1]
-    special = None if special_keys is None else special_keys[keys.row_of_slot].view(-1, S)[queries.slots // N]  # (T, S)
-    if L < S:
-        # Where a line of L slots extends beyond the sentence, the weights are 0.
-        begin = (first % S).clamp(max=S - L)[queries.sentence_of_row()]  # (T,)
-        slots = begin[:, None] + torch.arange(L, device=begin.device)  # (T, L)
-        weights = weights.gather(2, slots[:, None].expand(-1, weights.shape[1], -1))
-        special = None if special is None else special.gather(1, slots)
-    counted = weights if special is None else weights.masked_fill(special[:, None], 0.0)
+    weights, outputs = at_least_float32(record.weights_on_own_keys()), at_least_float32(record.outputs)
+    counted = weights
+    if special_keys is not None:
+        special = pad_rows(special_keys, record.layout.keys)[record.layout.queries.sentence_of_row()]  # (T, L)
+        counted = weights.masked_fill(special[:, None], 0.0)
     if special_queries is not None:
         weights, counted, outputs = (x[~special_queries] for x in (weights, counted, outputs))
     return Words(weights, counted, outputs)

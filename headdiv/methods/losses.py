@@ -25,12 +25,13 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headdiv.analysis.similarity import entropies, query_rows
+from headdiv.analysis.similarity import entropies
 from headdiv.core import distributed
 from headdiv.core.errors import TrainingError
 from headdiv.core.precision import at_least_float32, full_precision
 from headdiv.methods.base import Method, MethodOptions, RequiredRecords, groups, of_kinds
 from headdiv.methods.registry import register
+from headdiv.nn.dot_product import out_of_windows
 from headdiv.nn.packing import PackedRows
 from headdiv.nn.records import HeadRecord
 from headdiv.nn.sizes import ATTENTION_KINDS, Kind
@@ -124,7 +125,7 @@ def similarities(record: HeadRecord, term: Term) -> Tensor:
     if term == "subspace":
         return similarity(at_least_float32(record.values), record.layout.keys)
     if term == "position":
-        return similarity(query_rows(at_least_float32(record.weights), queries), queries)
+        return similarity(out_of_windows(at_least_float32(record.weights), queries), queries)
     return similarity(at_least_float32(record.outputs), queries)
 
 
@@ -144,7 +145,7 @@ def agreement(x: Tensor, layout: PackedRows) -> Tensor:
 def overlap(weights: Tensor, layout: PackedRows) -> Tensor:
     """1/H² Σ_i Σ_j |A^i ⊙ A^j| for each query, the mean over a sentence: (R, H, N, S) -> (B,)."""
     H = weights.shape[1]
-    overlaps = query_rows(weights.sum(1, keepdim=True).square().sum(-1), layout)  # (T, 1)
+    overlaps = out_of_windows(weights.sum(1, keepdim=True).square().sum(-1), layout)  # (T, 1)
     return by_sentence(overlaps, layout).squeeze(1) / (H**2 * layout.lengths.clamp_min(1))
 
 
@@ -195,7 +196,7 @@ class Orthogonality(HeadLoss):
 
 def quality(weights: Tensor, layout: PackedRows) -> Tensor:
     """q of each sentence's heads, in (0, 1], entropy in nats, mean over the queries: (R, H, N, S) -> (B, H)."""
-    entropy = query_rows(entropies(weights), layout)  # (T, H)
+    entropy = out_of_windows(entropies(weights), layout)  # (T, H)
     return 1 / (1 + by_sentence(entropy, layout) / layout.lengths.clamp_min(1).unsqueeze(1))
 
 

@@ -166,7 +166,7 @@ class MixtureAttention(AttentionModule):
         (q,) = into_windows(q.flatten(1), layout.queries, 1, k)  # (R, k, N, K)
         keys, values = (part.expand(-1, k, -1, -1) for part in into_windows(key_value, layout.keys, 2, 1))
         z, weights = dot_product(q, keys, values, layout, self.needs_weights)
-        heads = out_of_windows(z, layout.queries).view(-1, k, self.d_head)  # (T, k, K)
+        heads = out_of_windows(z, layout.queries)  # (T, k, K)
         shared = key_value[:, None, self.d_head :].expand(-1, k, -1)  # (T', k, K)
         heads = self.record(layout, weights, shared, heads, RoutedRecord, routing=routing)
         return self._mix(heads, routing, groups)

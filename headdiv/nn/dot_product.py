@@ -123,6 +123,6 @@ def into_windows(x: Tensor, rows: PackedRows, parts: int, heads: int) -> tuple[T
 
 
 def out_of_windows(z: Tensor, rows: PackedRows) -> Tensor:
-    """(R, H, N, K) windows -> (T, H·K) rows; empty slots are dropped."""
-    x = z.transpose(1, 2).flatten(0, 1).flatten(1)  # (R·N, H·K)
+    """(R, H, N, …) windows -> (T, H, …) rows; empty slots are dropped."""
+    x = z.transpose(1, 2).flatten(0, 1)  # (R·N, H, …)
     return x if rows.full else x.index_select(0, rows.slots)

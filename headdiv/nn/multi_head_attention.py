@@ -51,7 +51,7 @@ class MultiHeadAttention(AttentionModule):
             (q,) = into_windows(self._project(x, 0, 1), layout.queries, 1, H)
             k, v = into_windows(projected, layout.keys, 2, H)
         z, weights = self.weigh_values(q, k, v, layout)
-        heads = self.transform_heads(out_of_windows(z, layout.queries), x, layout.queries)  # (T, H·K)
+        heads = self.transform_heads(out_of_windows(z, layout.queries).flatten(1), x, layout.queries)  # (T, H·K)
         values, shape = projected[:, -H * K :], (-1, self.head_slots, self.head_width)
         return self._combine(self.record(layout, weights, values.view(shape), heads.view(shape)).flatten(1))
 

@@ -52,10 +52,6 @@ class PackedRows:
         numbers = torch.arange(len(self.lengths), device=self.lengths.device)
         return torch.repeat_interleave(numbers, self.lengths, output_size=self.tokens)
 
-    def offsets(self) -> Tensor:
-        """(B,) the row at which each sentence begins."""
-        return self.lengths.cumsum(0) - self.lengths
-
 
 def attention_mask(queries: PackedRows, keys: PackedRows, causal: bool = False) -> Tensor:
     """(R, 1, N, S) added to the scores: 0 within a sentence, `MASKED` elsewhere and on later keys."""

@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from headdiv.core.errors import DataError
 from headdiv.core.modules import active_modules
 from headdiv.core.tracing import is_recomputing
+from headdiv.nn.dot_product import out_of_windows
 from headdiv.nn.packing import AttentionLayout, PackedRows, pad_rows
 from headdiv.nn.sizes import AttentionSpec
 
@@ -55,14 +56,21 @@ class HeadRecord:
     values: Tensor  # (T', H, K), a row for each key
     outputs: Tensor  # (T, H, K), before the output stage
 
+    def weights_on_own_keys(self) -> Tensor:
+        """The weights on the keys of each query's own sentence: (T, H, S), 0 after the sentence's end."""
+        queries, keys = self.layout.queries, self.layout.keys
+        slots = pad_rows(keys.slots % self.weights.shape[3], keys)[queries.sentence_of_row()]  # (T, S)
+        real = pad_rows(torch.ones_like(keys.positions), keys)[queries.sentence_of_row()]  # (T, S)
+        rows = out_of_windows(self.weights, queries)
+        return rows.gather(2, slots[:, None].expand(-1, rows.shape[1], -1)) * real[:, None]
+
     def padded(self) -> PaddedHeads:
         """The same by sentence, whatever the packing was; real tokens come first, wherever padding was."""
         queries, keys, weights = self.layout.queries, self.layout.keys, self.weights
         outputs, values = pad_rows(self.outputs, queries).transpose(1, 2), pad_rows(self.values, keys).transpose(1, 2)
         real_queries, real_keys = (pad_rows(torch.ones_like(x.positions).bool(), x, False) for x in (queries, keys))
         if weights is not None:
-            real = real_queries[:, None, :, None] & real_keys[:, None, None]  # (B, 1, N, S)
-            weights = _by_sentence(weights, queries, keys) * real
+            weights = pad_rows(self.weights_on_own_keys(), queries).transpose(1, 2)
         return PaddedHeads(outputs, values, weights, real_queries, real_keys)
 
 
@@ -246,11 +254,3 @@ def numbered(modules: list[HeadModule]) -> list[HeadModule]:
             if getattr(part, "spec", None) == old:
                 part.spec = replace(old, layer=layer)
     return modules
-
-
-def _by_sentence(weights: Tensor, queries: PackedRows, keys: PackedRows) -> Tensor:
-    """(R, H, N', S') in windows -> (B, H, N, S); values after a sentence's end are arbitrary."""
-    rows = weights.transpose(1, 2).flatten(0, 1)[queries.slots]  # (T, H, S')
-    slots = pad_rows(keys.slots % weights.shape[3], keys)[queries.sentence_of_row()]  # (T, S)
-    own_keys = rows.gather(2, slots[:, None].expand(-1, rows.shape[1], -1))  # (T, H, S)
-    return pad_rows(own_keys, queries).transpose(1, 2)

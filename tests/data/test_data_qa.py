@@ -136,7 +136,7 @@ def test_a_split_of_which_all_answers_are_cut_off_is_named(mine, folder, split):
 def test_a_batch_has_question_end_and_a_passage_that_sees_itself_whole(mine):
     corpus = load_qa(mine())
     batch = make_qa_batch(corpus.train, [3, 0, 1])
-    starts = [side.offsets().tolist() for side in (batch.source_rows, batch.target_rows)]
+    starts = [(side.positions == 0).nonzero().flatten().tolist() for side in (batch.source_rows, batch.target_rows)]
     for position, number in enumerate(batch.numbers.tolist()):
         question, passage = corpus.train.pairs.source[number], corpus.train.pairs.target[number]
         at, to = starts[0][position], starts[1][position]

@@ -190,13 +190,13 @@ def test_sentences_and_later_words_stay_apart(options):
     before = model(batch)
     rows, source_rows = batch.target_rows, batch.source_rows
     line = int(rows.lengths.argmax())
-    first, last = int(rows.offsets()[line]), int(rows.offsets()[line] + rows.lengths[line]) - 1
+    first, last = (int(row) for row in (rows.sentence_of_row() == line).nonzero()[[0, -1], 0])
     batch.target_in[last] = 4 + (batch.target_in[last] - 3) % 11
     after = model(batch)
     torch.testing.assert_close(after[:last], before[:last])
     torch.testing.assert_close(after[last + 1 :], before[last + 1 :])
     assert not torch.allclose(after[last], before[last])
-    batch.source[int(source_rows.offsets()[line])] = 1
+    batch.source[source_rows.sentence_of_row() == line] = 1
     moved = (model(batch) - after).abs().amax(dim=1) > 1e-9
     expected = torch.zeros(len(moved), dtype=torch.bool)
     expected[first : last + 1] = True

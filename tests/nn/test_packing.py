@@ -79,7 +79,6 @@ def test_rows_are_the_literal_ones(lengths, width):
     assert rows.row_of_slot.tolist() == row_of_slot
     assert rows.sentences.tolist() == sentences
     assert rows.tokens == sum(lengths)
-    assert rows.offsets().tolist() == [sum(lengths[i] for i in order[:b]) for b in range(len(order))]
     assert rows.full == (-1 not in rows.sentences.flatten().tolist())
 
 
@@ -111,7 +110,7 @@ def test_nothing_is_packed_as_nothing(width):
     rows = pack([], [])
     assert (rows.tokens, rows.full) == (0, True)
     assert rows.sentences.shape == (0, 0)
-    assert rows.offsets().tolist() == rows.positions.tolist() == rows.row_of_slot.tolist() == []
+    assert rows.positions.tolist() == rows.row_of_slot.tolist() == []
     assert attention_mask(rows, rows, causal=True).shape == (0, 1, 0, 0)
     padded = pad_rows(torch.zeros(0, 3), rows)
     assert padded.shape == (0, 1, 3)

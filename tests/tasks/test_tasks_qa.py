@@ -50,7 +50,8 @@ class Perfect(nn.Module):
 
     def forward(self, batch):
         hidden = torch.zeros(batch.target_rows.tokens, 2)
-        for start, number in zip(batch.target_rows.offsets().tolist(), batch.numbers.tolist(), strict=True):
+        starts = (batch.target_rows.positions == 0).nonzero().flatten().tolist()
+        for start, number in zip(starts, batch.numbers.tolist(), strict=True):
             for side in (0, 1):
                 hidden[start + max(int(self.answers[number, side]), 0), side] = 1.0
         return hidden
