@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
@@ -276,6 +277,25 @@ def claims(paper: str | None, verbose: bool) -> None:
     from headdiv.companion.report.claims import as_text, ledger
 
     click.echo(as_text(ledger(paper), verbose))
+
+
+@cli.command()
+@click.argument("model")
+@click.option("--text", type=PATH, required=True, help="One example a line.")
+@click.option("--target", type=PATH, help="What an encoder-decoder writes, line for line; the text where left out.")
+@click.option("--output", type=PATH, default="heads", show_default=True, help="Folder for table and drawings.")
+def heads(model: str, text: Path, target: Path | None, output: Path) -> None:
+    """Measure the heads of MODEL, a name on the Hugging Face hub or a folder, over a text.
+
+    Writes heads.csv, and a heat map by layer and head of each measure, over the first 1,000 lines.
+    """
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # without a network it logs each of its tries, twice
+    from headdiv.companion.report.model_heads import measure_model, write_model_heads
+
+    table = measure_model(model, text, target)
+    path = write_model_heads(table, output)
+    print_table(table.reset_index().to_dict("records"))
+    click.echo(path)
 
 
 @cli.command(name="list")
