@@ -109,7 +109,9 @@ def restore(
     tensors = _read(newest / "optimiser.safetensors")
     random, random_cuda = tensors.pop("random"), tensors.pop("random_cuda", None)  # (ranks, bytes)
     if len(random) != distributed.world():
-        raise TrainingError(f"{newest}: written by {len(random)} ranks, found {distributed.world()}")
+        raise TrainingError(
+            f"{newest}: written by {len(random)} ranks, found {distributed.world()}; start as many, or delete {folder}"
+        )
     load_model(model, newest / "model.safetensors")
     stored = optimiser.state_dict() | {"state": {}}  # a parameter without state had taken no step
     for name, value in tensors.items():
