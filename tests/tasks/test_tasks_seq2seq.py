@@ -86,9 +86,7 @@ def test_outputs_that_are_the_references_have_a_bleu_of_100_or_it_is_said_why_no
         assert "Moses" not in scores["bleu"]["signature"]
         return
     assert value < 95
-    for told in (scores["bleu_references"]["signature"], caplog.text):
-        assert "3 of 3" in told
-        assert "“hello”" in told
+    assert f"have a BLEU of {value:.2f}; data.tokenizer: lossless keeps" in caplog.text
 
 
 def test_an_unknown_word_of_a_lossless_corpus_stands_after_a_space(project):

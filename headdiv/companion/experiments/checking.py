@@ -15,18 +15,15 @@ from torch import nn
 
 from headdiv.companion import paths
 from headdiv.companion.commands import remedy
-from headdiv.companion.data.cache import content_key
 from headdiv.companion.experiments.evaluation import named
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import (
     DECIDING,
     OF_VARIANT,
-    corpus_difference,
     with_results,
 )
 from headdiv.companion.experiments.run_result import (
     OUTPUTS,
-    DataStatistics,
     RunIdentity,
     RunResult,
     StoredOutputs,
@@ -42,7 +39,6 @@ from headdiv.companion.tasks.run_config import RunConfig, content_of, difference
 from headdiv.companion.tasks.train_config import TrainConfig
 from headdiv.core.errors import ConfigError, DataError, HeaddivError, NotStoredError
 from headdiv.core.files import in_lines, read_json, write_text
-from headdiv.core.settings import check
 
 
 def check_profile(profile: str, with_scores: bool = True, write: bool = False) -> Iterator[str]:
@@ -147,7 +143,7 @@ def failures(profile: str) -> list[str]:
 
 
 def rescore(profile: str, write: bool = False) -> dict[str, dict[str, tuple[float, float]]]:
-    """Score the stored outputs of a profile's runs again, for tasks that write texts.
+    """Score the stored outputs of a profile's runs again, for tasks that write texts; `changed_content` is empty.
 
     Scores that no text decides (losses, exact match) stay. So does all else: curves, heads, provenance.
 
@@ -160,8 +156,7 @@ def rescore(profile: str, write: bool = False) -> dict[str, dict[str, tuple[floa
 
     Raises:
         ConfigError: no such profile.
-        DataError: the data cannot be had, outputs are missing or not as many as the references, or the
-            references are not those of the run.
+        DataError: the data cannot be had, or outputs are missing or not as many as the references.
     """
     configs = (
         config for config in Runs(profile).configs() if type(TASKS[config.kind]).score_lines is not Task.score_lines
@@ -173,8 +168,6 @@ def rescore(profile: str, write: bool = False) -> dict[str, dict[str, tuple[floa
 def _rescore(config: RunConfig, path: Path, profile: str, write: bool) -> dict[str, tuple[float, float]]:
     stored, task, outputs = RunResult.read(path, profile), TASKS[config.kind], read_outputs(path, profile)
     run = Run(config, run_folder(config), task.load(config.data), nn.Identity(), {})  # no model is needed
-    if mismatch := _reference_mismatch(stored, run):
-        raise DataError(f"{path}: {mismatch}, so the references are not this run's; {remedy(path, profile)}")
     try:
         scores = task.score_lines(run, list(outputs.test), outputs.tokens)
         for name, other in (task.further_tests(run) | {BEST: run, AVERAGE: run}).items():
@@ -216,16 +209,3 @@ def _further_scores(stored: RunResult, outputs: StoredOutputs, name: str, run: R
     scores = run.task.score_lines(run, list(lines))
     *_, note = stored.scores[f"{compared[0]}_{name}"].signature.rpartition("; ")
     return named({score: scores[score] for score in compared}, name, note)
-
-
-def _reference_mismatch(stored: RunResult, run: Run) -> str | None:
-    """Why the data are not those of a stored run, in words; None where they are.
-
-    For a run from before checksums of the data were kept, the statistics of its corpus are compared.
-    """
-    if (content := stored.data.content) is not None:
-        current = content_key(run.config.data)
-        if content == current:
-            return None
-        return f"data.content is {content}, expected {current} by the checksums of its data"
-    return corpus_difference(stored.data, check(DataStatistics, run.corpus.statistics))

@@ -241,7 +241,7 @@ class Translation(Seq2Seq):
 
 @lru_cache  # all runs of an experiment have one test set
 def _reference_round_trip(references: tuple[str, ...], language: str, rules: tuple[tuple[str, Any], ...]) -> Score:
-    """BLEU of the references, tokenised and joined again; below 100 a warning names words that were changed."""
+    """BLEU of the references, tokenised and joined again; below 100 a warning says so."""
     options = dict(rules)
     words = (tokenize(line, language, **options) for line in references)
     joined = [detokenize(line, language, tokenizer=options["tokenizer"]) for line in words]
