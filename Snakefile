@@ -200,10 +200,9 @@ rule report:
     conda:
         "environment.yml"
     params:
-        folder=lambda w, output: Path(output[0]).parent,
         profile=PLAN.profile,
     shell:
-        "python -m headdiv report {params.folder:q} --profile {params.profile:q} > {log:q} 2>&1"
+        "python -m headdiv report --profile {params.profile:q} > {log:q} 2>&1"
 
 
 onstart:

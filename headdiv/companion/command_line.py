@@ -236,15 +236,14 @@ def compare(profile: str, baseline: str) -> None:
 
 
 @cli.command()
-@click.argument("folder", required=False, type=PATH)
 @PROFILE
-def report(folder: Path | None, profile: str) -> None:
-    """Write the profile's report to FOLDER or results/<profile>/report, of what `headdiv draw` drew before."""
+def report(profile: str) -> None:
+    """Write the profile's report to results/<profile>/report, of what `headdiv draw` drew before."""
     from headdiv.companion.experiments.checking import refuse_outdated
     from headdiv.companion.report.site.build import write_report
 
     refuse_outdated(profile)
-    click.echo(f"report: {write_report(profile, folder)}")
+    click.echo(f"report: {write_report(profile)}")
 
 
 @cli.command()

@@ -64,7 +64,7 @@ def report(prepared_home, tmp_path_factory):
         for name in ("deacon", "explore"):
             write_json(home / "results" / "p" / "companions" / f"{name}.ipynb", COMPANION)
         write_json(metrics_path("p", EXPERIMENT, "direct-8", 1).with_name("run.ipynb"), COMPANION)
-        yield shutil.move(build.write_report("p", home / "report").parent, home / "elsewhere")
+        yield shutil.move(build.write_report("p").parent, home / "elsewhere")
 
 
 def page(report, name):
@@ -121,27 +121,17 @@ def test_a_paper_without_anything_stored_has_no_page(project):
     assert "\ndeacon\n" not in index
 
 
-def test_a_report_replaces_a_report_or_an_empty_folder_and_nothing_else(finished, monkeypatch):
-    def built(source, folder):
-        write_text(folder / build.MARKER, "")
-        write_text(folder / "index.html", "")
-
-    monkeypatch.setattr(build, "build_site", built)
-    folder = finished.home / "report"
-    folder.mkdir()
+def test_a_report_replaces_the_one_before_whole(finished, monkeypatch):
+    monkeypatch.setattr(build, "build_site", lambda source, folder: write_text(folder / "index.html", ""))
+    folder = finished.home / "results" / "tiny" / "report"
     with pytest.raises(DataError, match=r"results/tiny: no tables.*; `headdiv draw deacon --profile tiny` draws"):
-        build.write_report("tiny", folder)
-    assert list(folder.iterdir()) == []
+        build.write_report("tiny")
     write_text(finished.home / "results" / "tiny" / "tables" / "deacon_translation.md", "# A table\n")
-    build.write_report("tiny", folder)
+    build.write_report("tiny")
     (folder / "old.html").touch()
-    killed, other = (finished.home / f".{name}.0123abcd.tmp" for name in ("report", "other"))
+    killed, other = (folder.with_name(f".{name}.0123abcd.tmp") for name in ("report", "other"))
     for left in (killed, other):
         left.mkdir()
-    build.write_report("tiny", folder)
+    build.write_report("tiny")
     assert not (folder / "old.html").exists()
     assert (killed.exists(), other.exists()) == (False, True)
-    (folder / build.MARKER).unlink()
-    for other in (folder, folder / "index.html"):
-        with pytest.raises(DataError, match="holds something that is no report"):
-            build.write_report("tiny", other)

@@ -21,29 +21,22 @@ from headdiv.core.errors import DataError, HeaddivError
 from headdiv.core.files import remove_leftovers, replacing, write_text
 
 HERE = Path(__file__).resolve().parent  # of conf.py
-MARKER = "_static/report.css"  # is in every report
 
 
-def write_report(profile: str, folder: Path | None = None) -> Path:
+def write_report(profile: str) -> Path:
     """Write the report of a profile: a page for each paper, its executed companions and the notebooks of its runs.
 
     It shows the tables and figures that `draw_paper` wrote before. What is not stored is left out: a run's notebook is
     there only where the run was made.
 
-    Args:
-        profile: name, or path of a YAML file.
-        folder: ``results/<profile>/report`` where left out; an earlier report there is replaced whole.
-
     Returns:
-        Its first page.
+        Its first page, in ``results/<profile>/report``; an earlier report there is replaced whole.
 
     Raises:
         ConfigError: no such profile.
-        DataError: nothing is stored or drawn, or ``folder`` holds something that is no report.
+        DataError: nothing is stored or drawn.
     """
-    folder = folder or paths.results(profile) / "report"
-    if folder.is_file() or (folder.is_dir() and any(folder.iterdir()) and not (folder / MARKER).is_file()):
-        raise DataError(f"{folder}: holds something that is no report; expected an empty folder, a report, or none")
+    folder = paths.results(profile) / "report"
     remove_leftovers(folder.parent, glob.escape(folder.name))
     with tempfile.TemporaryDirectory() as scratch, replacing(folder, flush=False) as temporary:
         source, built = Path(scratch) / "source", Path(scratch) / "built" / "html"  # MyST-NB writes beside the site too
