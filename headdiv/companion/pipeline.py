@@ -14,7 +14,9 @@ from pydantic import Field
 from headdiv.companion import paths
 from headdiv.companion.experiments.papers import load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.report.draw import Product, of_paper, products
+from headdiv.companion.experiments.run_result import IMPORTANCE, OUTPUTS
+from headdiv.companion.report.figures import figures_of
+from headdiv.companion.report.tables import tables_of
 from headdiv.companion.tasks.run_config import run_name
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, read_json, short_hash
@@ -40,7 +42,7 @@ class Plan:
             training, its search and its further test sets.
         tuned: by experiment, by variant that is tuned: what changes when its choice must be made anew.
         pruned: by experiment whose runs' heads are masked, the steps of the curve.
-        tables: by the files' name without their endings; so are `figures`.
+        tables: the files' names without their endings; so are `figures`.
         papers: by name, what changes with a paper's file, the profile's plugins and its caution.
         notebooks: the companions that are of no paper.
 
@@ -54,7 +56,8 @@ class Plan:
         runs = Runs(profile)
         self.profile, self.name, self.pruned = profile, runs.name, runs.pruned()
         self.threads, self.gpu = runs.profile.threads, runs.profile.gpu
-        self.tables, self.figures = products(runs)
+        self.tables = [table.replace("/", "_") for table in tables_of(runs)]
+        self.figures = list(figures_of(runs))
         self.notebooks = [EXPLORER, *runs.profile.notebooks]
         # What decides a choice decides the runs that have it, so that a plan is the same before and after tuning.
         self.tuned = {
@@ -98,25 +101,23 @@ class Plan:
             if variant in (None, arm)
         ]
 
-    def products_of(self, paper: str) -> tuple[dict[str, Product], dict[str, Product]]:
-        """A paper's tables and figures, by name."""
-        return of_paper(self.tables, paper), of_paper(self.figures, paper)
-
     def drawn_from(self, paper: str) -> list[str]:
         """The files of runs and of tuning that its tables and figures are made from."""
-        tables, figures = self.products_of(paper)
-        files = (
-            self.choices(product.experiments) + self.results(product.experiments, "metrics.json", *product.reads)
-            for product in (*tables.values(), *figures.values())
-        )
-        return list(dict.fromkeys(chain.from_iterable(files)))
+        files = []
+        for experiment in self.runs:
+            if experiment.startswith(f"{paper}/"):
+                reads = ["metrics.json"]
+                reads += [OUTPUTS] if task_of(experiment).compares_outputs else []
+                reads += [IMPORTANCE] if experiment in self.pruned else []
+                files += self.choices([experiment]) + self.results([experiment], *reads)
+        return files
 
     def drawn(self, paper: str, table_endings: tuple[str, ...] = ("csv", "md")) -> list[str]:
-        """The files of its tables and figures."""
-        tables, figures = self.products_of(paper)
+        """The files of its tables and figures, whose names begin with the paper's."""
         folder = f"results/{self.name}"
-        files = [f"{folder}/tables/{table}.{ending}" for ending in table_endings for table in tables]
-        return files + [f"{folder}/figures/{figure}.svg" for figure in figures]
+        files = [f"{folder}/tables/{table}.{ending}" for ending in table_endings for table in self.tables]
+        files += [f"{folder}/figures/{figure}.svg" for figure in self.figures]
+        return [file for file in files if file.split("/")[-1].startswith(f"{paper}_")]
 
     def companion(self, name: str) -> list[str]:
         """What a companion shows: the explorer all runs, a paper's its tables and figures, any other those of all."""

@@ -15,8 +15,9 @@ from headdiv.companion.experiments.papers import load_paper
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.results import with_results
 from headdiv.companion.experiments.run_result import metrics_path
-from headdiv.companion.report.draw import of_paper, products
+from headdiv.companion.report.figures import figures_of
 from headdiv.companion.report.formats import plural
+from headdiv.companion.report.tables import tables_of
 from headdiv.core.errors import DataError, HeaddivError
 from headdiv.core.files import remove_leftovers, replacing, write_text
 
@@ -83,13 +84,14 @@ def write_sources(profile: str, source: Path) -> None:
 
 def _write_paper(profile: str, paper: str, source: Path) -> bool:
     """A page of a paper's tables and figures, and the notebooks that belong to it; False where nothing is there."""
-    tables, figures = (of_paper(by_name, paper) for by_name in products(Runs(profile)))
-    content = load_paper(paper)
+    runs, content = Runs(profile), load_paper(paper)
+    figures = figures_of(runs)
     parts = [f"# {_plain(content.short or paper)}", _plain(content.citation)]
     if (source / "companions" / f"{paper}.ipynb").is_file():
         parts.append(_menu([f"companions/{paper}"]))
-    for name in tables:
-        if (source / "tables" / f"{name}.md").is_file():
+    for table in tables_of(runs):
+        name = table.replace("/", "_")
+        if table.startswith(f"{paper}/") and (source / "tables" / f"{name}.md").is_file():
             parts.append(f"```{{include}} tables/{name}.md\n:heading-offset: 1\n```")
     for path in sorted((source / "figures").glob(f"{paper}_*.svg")):
         caption = _plain(figures[path.stem].caption if path.stem in figures else path.stem)
