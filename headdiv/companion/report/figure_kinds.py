@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import IMPORTANCE
 
 DrawFigure = Callable[..., Figure]  # of a profile's name, a `FigureEntry`, and its options as keyword arguments
 
@@ -29,7 +28,7 @@ class FigureEntry:
     options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of `draw`
     against_baseline: bool = False  # it compares the others with the baseline, which must be there as well
     setting: str = ""  # of train, without which nothing of it is measured
-    reads: tuple[str, ...] = ()  # files of each run besides its metrics
+    pruning: bool = False  # it shows heads being masked, which is measured where the experiment asks for it
     compares: bool = False  # it sets variants side by side, and says which of them are not stored
 
     @property
@@ -54,7 +53,7 @@ class FigureEntry:
         """Whether a profile's runs allow it."""
         if self.experiment not in runs.experiments():
             return False
-        if IMPORTANCE in self.reads and self.experiment not in runs.pruned():
+        if self.pruning and self.experiment not in runs.pruned():
             return False
         planned = runs.planned(self.experiment)
         measured = not self.setting or any(getattr(config.train, self.setting) for config in planned)

@@ -16,7 +16,6 @@ from headdiv.companion.commands import headdiv_command
 from headdiv.companion.experiments.importance import ImportanceResult, stored_importance
 from headdiv.companion.experiments.papers import BASELINE
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.run_result import IMPORTANCE
 from headdiv.companion.report.differences import draw_rows
 from headdiv.companion.report.families import outlier_note
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
@@ -136,7 +135,7 @@ def _remedy(profile: str, experiment: str) -> str:
         f"are gone. Dashed: a rise of {RISE} nats. Right: how many heads can be masked up to that rise, minus the "
         "Transformer's number, with Dunnett's simultaneous 95 % intervals."
     ),
-    reads=(IMPORTANCE,),
+    pruning=True,
 )
 def draw_pruning(profile: str, figure: FigureEntry) -> Figure:
     """The rise of the validation loss against heads masked; beside it how many can be, by method."""
