@@ -49,31 +49,6 @@ def test_differences_are_of_one_model_with_intervals_that_hold_together(recorded
             assert (estimated[pair].mean, estimated[pair].half) == pytest.approx((mean, half), rel=2e-3)
 
 
-def test_changes_are_judged_by_their_simultaneous_intervals(recorded):
-    task, data = task_of(EXPERIMENT), tables.table_data("p", EXPERIMENT)
-    changes = data.tables["single changes"].set_index("Change")
-    expected = worked_out(OF_LOSS, *AGAINST_BASELINE)
-    pairs = worked_out(OF_LOSS, *ASKED) | {("direct-8", "baseline"): expected["direct-8", "baseline"]}
-    for (variant, against), (mean, half, _) in pairs.items():
-        (label,) = (
-            contrast.what for contrast in task.contrasts if (contrast.variant, contrast.against) == (variant, against)
-        )
-        one_seed = "frozen" in (variant, against)
-        verdict = "better" if mean + half < 0 else "worse" if mean - half > 0 else "undecided"
-        assert list(changes.loc[label]) == [
-            "1" if one_seed else "3",
-            signed(mean, 3, half),
-            signed(-10 * mean, 1, 10 * half),
-            "one seed, not judged" if one_seed else verdict,
-        ]
-    assert set(changes["Verdict"]) == {"better", "worse", "undecided", "one seed, not judged"}
-    mean, half, _ = expected["gamma-03", "baseline"]
-    training = data.tables["training, and differences from the baseline"]
-    row = training.set_index("Method").loc["γ starts at 0.3"]
-    assert row["Lowest validation loss, difference"] == signed(mean, 3, half)
-    assert list(training.iloc[0])[2::2] == ["–"] * 4  # the Transformer itself
-
-
 def test_the_figure_has_a_line_for_each_pair_in_the_colour_of_its_verdict(recorded):
     loss = figures.draw("deacon_dissection", "p").axes[1]
     means = [bar[0].get_xdata()[0] for bar in loss.containers]
