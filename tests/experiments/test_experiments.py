@@ -217,7 +217,8 @@ def test_a_file_that_cannot_be_read_is_named(home):
     (home / "config" / "tiny.yaml").write_text(PROFILE)
     (home / "config" / "latin.yaml").write_bytes(PROFILE.encode().replace(b"test", b"t\xe4st"))
     assert refusal(Runs, "tniy") == f"{home}/config/tniy.yaml: no such file; did you mean 'tiny'?"
-    assert refusal(Runs, f"{home}/mine.yaml") == f"{home}/mine.yaml: no such file"
+    (home / "empty").mkdir()
+    assert refusal(Runs, f"{home}/empty/mine.yaml") == f"{home}/empty/mine.yaml: no such file"
     assert refusal(Runs, "latin") == f"{home}/config/latin.yaml: not UTF-8 text (byte offset 8)"
 
 
