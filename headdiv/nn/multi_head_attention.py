@@ -96,8 +96,7 @@ class MultiHeadAttention(AttentionModule):
             cache.add(k, v)
         else:
             q = self._project(x, 0, 1).unflatten(-1, (self.spec.heads, -1))
-        z, _ = self.weigh_values(
-            cache.by_text(q.unsqueeze(2)), *cache.kept, cache
-        )  # of B lines or texts (B, H, N/B, K)
+        queries = cache.by_text(q.unsqueeze(2))  # of B lines or texts: (B, H, N/B, K)
+        z, _ = self.weigh_values(queries, *cache.kept, cache)
         heads = self.transform_heads(cache.by_line(z), x, None).view(-1, self.head_slots, self.head_width)
         return self._combine(self.edited_in_step(heads, cache).flatten(1))

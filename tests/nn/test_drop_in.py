@@ -313,14 +313,6 @@ def test_need_weights_leaves_the_record_of_an_outer_record_heads():
     assert all(not module.attention.recorders for module in modules)
 
 
-@pytest.mark.parametrize("options", [BASELINE, MOA], ids=str)
-def test_a_memory_of_padding_alone_has_no_weights(options):
-    x = random(2, 4, D).float()
-    output, weights = drop_in(options)(x, x.flip(1), x.flip(1), torch.ones(2, 4, dtype=torch.bool))
-    assert output.isfinite().all()
-    assert not weights.any()
-
-
 # ---- how it is made
 
 
