@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reported import metrics, worked_out
 from sacrebleu import corpus_bleu
-from scipy import stats
 
 from headdiv.analysis.similarity import BY_HEAD, BY_PAIR, averages, compare_heads
 from headdiv.companion.analysis import comparison
@@ -52,8 +51,8 @@ def module(cosine, *, heads=2, entropy=1.0):
     return pairs | {"queries": 9, "confidence": [0.25, 0.75], "entropy": [entropy, entropy], "effective_rank": 7.5}
 
 
-def result(variant, seed, bleu, *, parameters=1000, seconds=10.0, speed=50.0):
-    run = metrics(variant, seed, experiment=TABLE, parameters=parameters, bleu=bleu)
+def result(variant, seed, bleu, *, seconds=10.0, speed=50.0):
+    run = metrics(variant, seed, experiment=TABLE, bleu=bleu)
     run["config"]["data"] = DATA
     run["heads"] = {"measures": {"encoder 1": module(0.2), "cross 1": module(0.4)}}
     run["cost"] |= {"training_seconds": seconds, "other_load": 0.0}
@@ -62,47 +61,11 @@ def result(variant, seed, bleu, *, parameters=1000, seconds=10.0, speed=50.0):
     return run
 
 
-@pytest.fixture
-def recorded(profile):
-    """Three seeds of three variants, and one seed of a fourth; no outputs."""
-    for seed in (1, 2, 3):
-        store.record(result("baseline", seed, 20.0 + seed), profile)
-        store.record(result("direct-8", seed, 22.0 + 2 * seed, parameters=1010, seconds=12.0 + seed), profile)
-        store.record(result("direct-3", seed, 20.5 + seed, parameters=900, seconds=20.0), profile)
-    store.record(result("moa-32-4", 2, 18.0, parameters=3000, seconds=30.0, speed=None), profile)
-    return profile
-
-
 def cell(table, variant, name):
     return table.set_index("variant").loc[variant, name]
 
 
 # ---- numbers
-
-
-SCORES = {
-    "baseline": {1: 21.0, 2: 22.0, 3: 23.0},
-    "direct-8": {1: 24.0, 2: 26.0, 3: 28.0},
-    "direct-3": {1: 21.5, 2: 22.5, 3: 23.5},
-    "moa-32-4": {2: 18.0},
-}
-
-
-def test_differences_have_simultaneous_intervals_and_a_test_of_equivalence(recorded):
-    """The three balanced rows leave a residual of 3·3 − 3 − 2 degrees of freedom."""
-    table = tables.table_data(recorded, TABLE).numbers
-    assert table["common_seeds"].tolist() == [0, 3, 3, 1]
-    assert math.isnan(cell(table, "baseline", "bleu_difference"))
-    assert math.isnan(cell(table, "baseline", "equivalence_p"))
-    for (variant, _), (mean, half, error) in worked_out(SCORES, *((v, "baseline") for v in [*SCORES][1:])).items():
-        low, high = mean - half, mean + half
-        expected = {"": mean, "_low": low, "_high": high}
-        assert {end: cell(table, variant, f"bleu_difference{end}") for end in expected} == pytest.approx(
-            expected, abs=0.01
-        )
-        p = max(stats.t.sf((0.5 + sign * mean) / error, 4) for sign in (-1, 1))
-        assert cell(table, variant, "equivalence_p") == pytest.approx(p)
-    assert cell(table, "moa-32-4", "bleu_difference") == pytest.approx(-4)  # against the baseline of its own seed
 
 
 def test_measures_agree_with_those_of_a_run(finished):
