@@ -60,6 +60,7 @@ def start(*arguments):
             "figure 'deacon_figure7' is not known; did you mean 'deacon_figure6'?",
         ),
         ("draw decon --profile tiny", "decon: profile tiny has no such paper; did you mean 'deacon'?"),
+        ("heads model --text missing.txt", "missing.txt: no such file"),
         ("claims --paper mh", "paper 'mh' is not known; did you mean 'mhr'?"),
         ("prams", "No such command 'prams'. Did you mean 'params'?"),
         ("train a b --seed x", "Invalid value for '--seed': 'x' is not a valid integer."),

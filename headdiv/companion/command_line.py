@@ -16,6 +16,12 @@ import click
 from headdiv import __version__
 from headdiv.core.errors import HeaddivError
 
+EXTRAS = {  # by missing package, the extra that installs it
+    "accelerate": "headdiv[hf]",
+    "transformers": "headdiv[hf]",
+    "tensorboard": "headdiv[tensorboard]",
+}
+
 PATH = click.Path(path_type=Path)
 EXPERIMENT = click.argument("experiment", metavar="PAPER/TASK")
 VARIANT = click.argument("variant")
@@ -353,8 +359,8 @@ def _message_and_status(error: BaseException) -> tuple[str, int]:
         case click.Abort() | KeyboardInterrupt():
             return "interrupted", 130
         case ModuleNotFoundError(name=str(name)) if not name.startswith("headdiv"):
-            extra = "tensorboard" if name.startswith("tensorboard") else "pipeline"
-            return f"{name} is not installed; this needs pip install 'headdiv[{extra}]'", 2
+            package = EXTRAS.get(name.partition(".")[0], "headdiv[pipeline]")
+            return f"{name} is not installed; this needs pip install '{package}'", 2
         case OSError(filename=filename) if error.strerror:
             return f"{filename or 'output'}: {error.strerror}", 2
     return f"{type(error).__name__}, which was not expected: {error}", 1
