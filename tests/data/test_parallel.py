@@ -86,11 +86,9 @@ def texts(sides):
     return [pair for source, target in sides for pair in pair_sides(source, target, BadRecords())]
 
 
-@pytest.mark.parametrize(("prefix", "release"), [("", "IWSLT14"), ("./", "IWSLT16")])
-def test_an_archive_serves_both_directions(tmp_path, prefix, release):
-    contents = {f"{prefix}{name.replace('IWSLT14', release)}": content for name, content in talks(SETS).items()}
+def test_an_archive_serves_both_directions(tmp_path):
     elsewhere = {f"{folder}de-en/train.tags.de-en.de": b"bad\n" for folder in ("../", "/", "x/")}
-    path = pack(tmp_path / "any.tgz", (elsewhere | contents).items())
+    path = pack(tmp_path / "any.tgz", (elsewhere | talks(SETS)).items())
     assert texts(read_archive(path, "de", "en", "train")) == [("de", "en")]
     assert texts(read_archive(path, "en", "de", "train")) == [("en", "de")]
     expected = [(f"{name} de", f"{name} en") for number, name in enumerate(SETS) for _ in SETS[number:]]

@@ -91,7 +91,7 @@ def read_side(path: Path | str) -> TextSide:
 def read_archive(archive: Path, source: str, target: str, split: str) -> list[tuple[TextSide, TextSide]]:
     """Read the tagged training text (split "train") or the test sets of `SETS` (any other split) of two languages.
 
-    The archive, in WIT³'s layout, serves both directions.
+    The archive, in the layout of WIT³'s release of 2014, serves both directions.
 
     Returns:
         (source side, target side) of every file, in order.
@@ -107,9 +107,7 @@ def read_archive(archive: Path, source: str, target: str, split: str) -> list[tu
         patterns = [f"{{0}}/IWSLT14.{name}.{{0}}.{{1}}.xml" for name in sets]
     pairs = (f"{source}-{target}", f"{target}-{source}")
     names = {pattern.format(pair, language) for pattern, pair, language in product(patterns, pairs, languages)}
-    contents = {
-        _name_of_2014(name): content for name, content in members(archive, lambda name: _name_of_2014(name) in names)
-    }
+    contents = dict(members(archive, names.__contains__))
     pair = next((pair for pair in pairs if any(name.startswith(f"{pair}/") for name in contents)), pairs[0])
     sides = []
     for pattern, language in product(patterns, languages):
@@ -119,11 +117,6 @@ def read_archive(archive: Path, source: str, target: str, split: str) -> list[tu
         member = f"{archive}, {name}"
         sides.append(_parse(decode_lines(split_lines([contents[name]]), member), Path(name), member))
     return list(zip(sides[::2], sides[1::2], strict=True))
-
-
-def _name_of_2014(name: str) -> str:
-    """A member's name as in the release of 2014."""
-    return re.sub(r"/IWSLT\d+\.", "/IWSLT14.", name.removeprefix("./"))
 
 
 def _parse(lines: list[str], path: Path, name: str) -> TextSide:
