@@ -74,8 +74,7 @@ def save(
         write_json(temporary / "state.json", state | extras)
         manifest.note(temporary)
     checkpoints = _checkpoints(folder)
-    by_age = sorted(checkpoints, key=lambda number: (number == step, number < step, number))  # this one is the last
-    for number in by_age[:-KEPT]:
+    for number in sorted(checkpoints)[:-KEPT]:
         shutil.rmtree(checkpoints[number])
 
 

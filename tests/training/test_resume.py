@@ -87,9 +87,8 @@ PLACES_OF = {  # where each kind of training is interrupted: its arguments, and 
     "a function of the epoch": (
         {"batches": lambda: lambda epoch: texts()[torch.randperm(24)].split(6)}, ["within a step"]
     ),
-    # What optimisers remember: rows and columns, numbers.
+    # What an optimiser remembers of rows and columns.
     "Adafactor": ({"optimiser": {"name": "Adafactor"}}, ["before a step"]),
-    "ASGD": ({"optimiser": {"name": "ASGD"}}, ["before a step"]),
 }  # fmt: skip
 CASES = {name: arguments for name, (arguments, _) in PLACES_OF.items()}
 PLACES = {  # which call fails, and whether before or after what it does
