@@ -176,10 +176,3 @@ def test_the_simplest_model_s_loss(data):
             nll -= math.log(weights[gold] / sum(weights))
     found = position_nll(np.array(train), np.array(held_out), np.array(lengths[1]))
     assert found == pytest.approx(nll / scored, rel=1e-12)
-
-
-def test_the_corpus_tells_the_simplest_model_s_loss(mine):
-    corpus = load_qa(mine())
-    # Of 12 positions, first words stand at 3, 9 and 10 (13 is beyond), last ones at 4, 10 and 11.
-    expected = -math.log(1 / 15) - math.log(1 / 15)
-    assert corpus.statistics["valid"]["unigram_nll"] == pytest.approx(expected, rel=1e-12)

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from headdiv.companion import paths
 from headdiv.companion.data import public_sets as data_sets
-from headdiv.companion.data.corpora import seq2seq as module
 from headdiv.companion.data.corpora.seq2seq import load_summarisation
 from headdiv.companion.data.tokenization.words import tokenize
-from headdiv.companion.models.batching import END, UNKNOWN
+from headdiv.companion.models.batching import UNKNOWN
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.summarisation import SummarisationData
 from headdiv.core.files import checksum
@@ -111,15 +110,6 @@ def test_what_is_cut_before_it_is_tokenised_is_what_would_be_cut_after(mine, wor
     whole = tokenize(document, "en")
     assert read(corpus.source, corpus.train.pairs.source) == [whole[:limit]] * 2
     assert corpus.statistics["train"]["source_truncated_share"] == float(len(whole) > limit)
-
-
-def test_frequencies_alone_are_those_of_the_cut_summaries(mine):
-    corpus = load_summarisation(mine(summary_words=2))
-    seen, held_out = (
-        np.concatenate([[*words, END] for words in getattr(corpus, name).pairs.target]) for name in ("train", "valid")
-    )
-    expected = module.unigram_nll(seen, held_out, len(corpus.source))
-    assert corpus.statistics["valid"]["unigram_nll"] == pytest.approx(expected)
 
 
 # ---- the public archive
