@@ -73,7 +73,8 @@ class PretrainedHeads(ModelHeads):
                 numbers = torch.as_tensor(special, device=query_ids.device)
                 masks[record.spec.name] = tuple(torch.isin(ids.flatten()[rows.slots], numbers) for ids, rows in sides)
         embedded = any(batch.get(name) is not None for name in ("inputs_embeds", "decoder_inputs_embeds"))
-        if special and records and (embedded or not masks):
+        unknown_target = target is None and any(record.spec.kind != "encoder" for record in records)
+        if special and records and (embedded or unknown_target or not masks):
             return super()._special(records, batch, special)
         return masks
 

@@ -209,11 +209,12 @@ def test_special_tokens_are_those_that_the_decoder_reads_where_only_labels_are_g
 def test_special_tokens_that_cannot_be_found_are_no_words_to_measure(kind, side):
     model = model_of(kind)
     heads, batch = headdiv.pretrained.attach(model), arguments(model)
-    embeddings = model.get_input_embeddings()(batch.pop(f"{side}input_ids"))
-    batch[f"{side}inputs_embeds"] = embeddings.detach()
-    assert len(heads.to_frame([batch])) == sum(heads.counts.values())
-    with pytest.raises(DataError, match=r"^special: the batches do not say which tokens they hold"):
-        heads.to_frame([batch], special=[0])
+    embeddings = model.get_input_embeddings()(batch.pop(f"{side}input_ids")).detach()
+    embedded = {**batch, f"{side}inputs_embeds": embeddings}
+    for given in (embedded, batch) if side else (embedded,):  # BART reads the source where no target is given
+        assert len(heads.to_frame([given])) == sum(heads.counts.values())
+        with pytest.raises(DataError, match=r"^special: the batches do not say which tokens they hold"):
+            heads.to_frame([given], special=[0])
 
 
 def test_a_refusal_to_remove_heads_leaves_the_model_as_it_was():
