@@ -7,6 +7,7 @@ import ipywidgets
 import numpy as np
 import pytest
 import torch
+import yaml
 from conftest import EXPERIMENT
 from IPython.display import Markdown
 from matplotlib.colors import to_hex
@@ -186,6 +187,15 @@ def test_panels_follow_the_controls(controls, monkeypatch):
     widgets["text"].value = "cat"
     assert isinstance(shown[-1], Markdown)
     assert shown[-1].data == "too long"
+
+
+def test_a_training_that_two_experiments_share_opens_as_a_run_of_either(finished, shown):
+    path = finished.home / "config" / "tiny.yaml"
+    profile = yaml.safe_load(path.read_text())
+    profile["experiments"]["deacon/dissection"] = profile["experiments"][EXPERIMENT] | {"variants": ["baseline"]}
+    path.write_text(yaml.safe_dump(profile))
+    explore("tiny", "deacon/dissection", text=SOURCE, beside="baseline")
+    assert shown[-1].get_suptitle().startswith("deacon/dissection baseline seed 1")
 
 
 # ---- models that come with the project

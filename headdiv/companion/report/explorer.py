@@ -100,7 +100,8 @@ def _show_controls(configs: Sequence[RunConfig], views: Sequence[View], measure:
     import ipywidgets as widgets
 
     view = views[0]
-    by_label = {config.label: config for config in configs}
+    # A training that two experiments share is listed under the first alone, and may be shown as the second's.
+    by_label = {config.label: config for config in (*configs, *(view.run.config for view in views))}
     loaded = functools.cache(lambda label: load(by_label[label]))
 
     def control(kind: type[widgets.Widget], name: str, **options: object) -> widgets.Widget:

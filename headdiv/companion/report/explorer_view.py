@@ -35,13 +35,13 @@ from headdiv.nn.records import record_heads
 def available_runs(
     profile: str, experiment: str | None = None, variant: str | None = None, seed: int | None = None
 ) -> list[RunConfig]:
-    """The runs of a profile whose trained model is on this machine, in the profile's order.
+    """The runs of a profile whose trained model is on this machine, in the profile's order; equal trainings once.
 
     Raises:
         ConfigError: no such profile, or it has no run with these names.
     """
-    configs = Runs(profile).configs(experiment, variant, seed)
-    return [config for config in configs if is_shipped(config) or _is_trained(config)]
+    configs = {config.hash: config for config in reversed(Runs(profile).configs(experiment, variant, seed))}
+    return [config for config in reversed(configs.values()) if is_shipped(config) or _is_trained(config)]
 
 
 def load(config: RunConfig) -> Run:
