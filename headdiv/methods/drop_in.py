@@ -187,8 +187,20 @@ class MultiheadAttention(nn.Module):
         output, weights = self._attend(rows, need_weights)
         return self._to_torch_shapes(output, weights, rows, average_attn_weights)
 
-    if TYPE_CHECKING:
-        __call__ = forward  # nn.Module's own says nothing of arguments and results
+    if TYPE_CHECKING:  # nn.Module's own says nothing of arguments and results
+
+        def __call__(
+            self,
+            query: Tensor,
+            key: Tensor,
+            value: Tensor,
+            key_padding_mask: Tensor | None = None,
+            need_weights: bool = True,
+            attn_mask: Tensor | None = None,
+            average_attn_weights: bool = True,
+            is_causal: bool = False,
+        ) -> tuple[Tensor, Tensor | None]:
+            """See `forward`."""
 
     def _to_rows(
         self,
