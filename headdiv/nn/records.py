@@ -59,11 +59,10 @@ class HeadRecord:
     def weights_on_own_keys(self) -> Tensor:
         """The weights on the keys of each query's own sentence: (T, H, S), 0 after the sentence's end."""
         queries, keys = self.layout.queries, self.layout.keys
-        slots = pad_rows(keys.slots % self.weights.shape[3], keys)[queries.sentence_of_row()]  # (T, S)
-        padding = pad_rows(torch.zeros_like(keys.positions).bool(), keys, True)[queries.sentence_of_row()]  # (T, S)
+        slots = pad_rows(keys.slots % self.weights.shape[3], keys, -1)[queries.sentence_of_row()]  # (T, S)
         rows = out_of_windows(self.weights, queries)
-        own = rows.gather(2, slots[:, None].expand(-1, rows.shape[1], -1))
-        return own.masked_fill_(padding[:, None], 0.0)
+        own = rows.gather(2, slots.clamp(min=0)[:, None].expand(-1, rows.shape[1], -1))
+        return own.masked_fill_((slots < 0)[:, None], 0.0)
 
     def padded(self) -> PaddedHeads:
         """The same by sentence, whatever the packing was; real tokens come first, wherever padding was."""
