@@ -153,11 +153,17 @@ WHOLE = 1 << 26  # bytes up to which a whole file enters its fingerprint
 def fingerprint(path: Path | str) -> str:
     """A digest of a file: its SHA-256; above 64 MiB, the SHA-256 of its size, first and last MiB.
 
-    Commands ask for it each time; reading a corpus of many GB would take longer than they do.
+    Reading a whole corpus of many GB would take longer than most commands do. Like `checksum`, once per process.
     """
-    if (size := os.stat(path).st_size) <= WHOLE:
+    status = os.stat(path)
+    if status.st_size <= WHOLE:
         return checksum(path)
-    with open(path, "rb") as file:
+    return _digest_of_ends(Path(path).absolute(), status.st_size, status.st_mtime_ns)
+
+
+@functools.cache
+def _digest_of_ends(path: Path, size: int, modified: int) -> str:
+    with path.open("rb") as file:
         first = file.read(1 << 20)
         file.seek(-(1 << 20), os.SEEK_END)
         return hashlib.sha256(str(size).encode() + first + file.read()).hexdigest()
