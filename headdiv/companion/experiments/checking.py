@@ -143,9 +143,10 @@ def failures(profile: str) -> list[str]:
 
 
 def rescore(profile: str, write: bool = False) -> dict[str, dict[str, tuple[float, float]]]:
-    """Score the stored outputs of a profile's runs again, for tasks that write texts; `changed_content` is empty.
+    """Score the stored outputs of a profile's runs again, for tasks that write texts.
 
-    Scores that no text decides (losses, exact match) stay. So does all else: curves, heads, provenance.
+    Scores that no text decides (losses, exact match) stay. So does all else: curves, heads, provenance. That the data
+    are those of the runs is not checked here but by `changed_content`.
 
     Args:
         profile: its name or path.
