@@ -10,6 +10,7 @@ import contextlib
 import inspect
 import linecache
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -159,7 +160,7 @@ def code_of(cls: type) -> str | None:
 def _source(cls: type) -> str:
     """A class of a notebook or a script as code without comments."""
     with contextlib.suppress(OSError, TypeError):
-        return ast.unparse(ast.parse(inspect.cleandoc(inspect.getsource(cls))))
+        return ast.unparse(ast.parse(textwrap.dedent(inspect.getsource(cls))))
     # inspect finds no class of a cell, but a function knows its cell; without any, the newest cell with such a class.
     functions = (inspect.unwrap(value) for value in vars(cls).values() if callable(value))
     cells = [value.__code__.co_filename for value in functions if isinstance(value, FunctionType)]

@@ -1,6 +1,7 @@
 """What names the code of a class from outside headdiv."""
 
 import linecache
+import runpy
 
 import pytest
 
@@ -35,6 +36,15 @@ def test_a_class_of_a_notebook_is_another_when_its_source_changes(code, one, oth
     first = code_of(defined(code.replace("#", one), 1))
     assert first == code_of(defined(code.replace("#", one) + "  # a comment", 2))
     assert first != code_of(defined(code.replace("#", other), 3))
+
+
+def test_a_class_of_a_script_is_another_when_its_source_changes(tmp_path):
+    script, codes = tmp_path / "script.py", set()
+    for value in (1, 2):
+        own = f"class Own(Method):\n    x = {value}  # a comment\n"
+        script.write_text(f"{IMPORTS}from headdiv.methods.registry import code_of\n\n{own}\ncode = code_of(Own)\n")
+        codes.add(runpy.run_path(str(script), run_name="__main__")["code"])
+    assert len(codes) == 2
 
 
 def test_a_class_without_source_is_refused_in_a_sentence():
