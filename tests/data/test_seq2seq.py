@@ -90,6 +90,12 @@ def test_training_text_that_is_not_enough_is_named(folder, lines, options, messa
         )
 
 
+def test_a_text_that_is_too_long_is_refused_before_anything_is_trained(folder):
+    pairs = {"train": [("a b", "a b c")], "valid": [("a", "b")], "test": [("c", "a " * 4096)]}
+    with fails("data.test: found a target of 4,097 tokens, but the model has positions for 4,096; data.max_words"):
+        load_translation(TranslationData(name="mine", files=put_pairs(folder, pairs), min_frequency=1))
+
+
 # ---- frequencies alone
 
 

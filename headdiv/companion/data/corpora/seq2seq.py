@@ -24,6 +24,7 @@ from headdiv.companion.data.toy import corpora as toy
 from headdiv.companion.models.batching import END, UNKNOWN, Pairs
 from headdiv.core.errors import DataError
 from headdiv.core.files import checksum, read_json, write_json
+from headdiv.nn.packing import MAX_POSITIONS
 
 if TYPE_CHECKING:
     from headdiv.companion.tasks.summarisation import SummarisationData
@@ -302,6 +303,9 @@ def _store(
     for split, sides in words.items():
         arrays, statistics[split] = {}, {"examples": len(texts[split])}
         for side, sentences in sides.items():
+            if (longest := max(map(len, sentences)) + 1) > MAX_POSITIONS:  # END is one more
+                problem = f"found a {side} of {longest:,} tokens, but the model has positions for {MAX_POSITIONS:,}"
+                raise DataError(f"data.{split}: {problem}; data.max_words leaves long training pairs out")
             indices = [vocabularies[side].encode(sentence) for sentence in sentences]
             arrays[f"{side}.words"], arrays[f"{side}.lengths"] = flatten(indices)
             statistics[split] |= word_statistics(side, arrays[f"{side}.words"])
