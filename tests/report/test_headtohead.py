@@ -209,7 +209,9 @@ def test_the_forest_names_rows_of_far_larger_residuals(profile, monkeypatch):
 def test_a_method_without_a_seed_of_the_baseline_has_no_difference(profile):
     for variant, seed, bleu in (("baseline", 1, 20.0), ("direct-8", 1, 19.0), ("direct-3", 2, 25.0)):
         store.record(result(variant, seed, bleu), profile)
-    differences = figures.draw("headtohead_forest", profile).axes[1]
+    figure = figures.draw("headtohead_forest", profile)
+    assert "intervals" not in figure.get_suptitle()
+    differences = figure.axes[1]
     assert [text.get_text() for text in differences.texts] == ["−1.00", "no seed in common"]
     assert differences.get_xlabel() == "BLEU (0 to 100)\nthe Transformer's: 20.00"
 

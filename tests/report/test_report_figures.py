@@ -220,6 +220,7 @@ def test_a_variant_without_a_seed_of_the_baseline_has_no_curve():
     put(metrics("baseline", 1))
     figure = figures.draw("deacon_translation_curves", "p")
     assert grid(figure, 3)[1, 0].texts[0].get_text() == "no seed in common"
+    assert "judged" not in figure.get_suptitle()
     assert title("What", by_variant("p", "deacon/translation"), first=True).endswith(", seeds 1, 2")
 
 

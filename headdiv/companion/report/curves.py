@@ -129,7 +129,7 @@ def _by_epoch(results: Results) -> tuple[Figure, list[str]]:
             hints = [f"methods: difference from the Transformer with the same {shared}; its own: from the first row"]
     if verdicts and task.primary:
         hints.append("colours, and numbers with ±: the lowest validation loss, which decides")
-    elif verdicts:
+    elif verdicts.difference(UNFILLED):
         hints.append("judged after the last epoch")
     if own_scale:
         hints.append("thick axis: its own scale")

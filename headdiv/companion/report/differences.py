@@ -168,7 +168,9 @@ def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = 
     if changes:
         subject += ", and effects of single changes"
     outliers = {panel.label: uneven(values[score]) for score, panel in panels.items()}
-    heading = f"{title(subject, groups)}; simultaneous 95 % intervals"
+    heading = title(subject, groups)
+    if any(plotting.half_or_zero(line.difference) for by_pair in lines.values() for line in by_pair.values()):
+        heading += "; simultaneous 95 % intervals"
     plotting.add_title(fig, "\n".join([heading, *results.remarks(*outlier_note_by_score(task, outliers))]))
     return fig
 

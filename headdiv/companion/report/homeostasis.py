@@ -136,9 +136,10 @@ def activity_of(runs: list[RunResult], blocks: bool) -> Activity | None:
     "activations",
     caption=(
         "How often a model's units were active in the last training steps counted, for every variant with kWTA, "
-        "RFB-kWTA or smart inhibition, all modules together. Thin: all units; thicker: nine tenths of them; thickest: "
-        "half; circle: the median; black: s (for smart inhibition the median probability of being kept). Homeostasis "
-        "aims at a narrow bar: no unit is idle, none is always active. Right: the standard deviation over the units."
+        "RFB-kWTA or smart inhibition, all modules and seeds together. Thin: all units; thicker: nine tenths of them; "
+        "thickest: half; circle: the median; black: s (for smart inhibition the median probability of being kept). "
+        "Homeostasis aims at a narrow bar: no unit is idle, none is always active. Right: the standard deviation over "
+        "the units."
     ),
 )
 def draw_activations(profile: str, figure: FigureEntry) -> Figure:
@@ -170,7 +171,8 @@ def draw_activations(profile: str, figure: FigureEntry) -> Figure:
         Line2D([], [], color=colours[name], lw=7, label=label) for name, label in MECHANISMS.items() if name in seen
     ]
     add_handles(fig, [*handles, Line2D([], [], color="black", lw=1.2, label="s")], 4, SMALL)
-    add_title(fig, title("Activity of the units", {label: groups[label] for label in labels}))
+    shown = title("Activity of the units", {label: groups[label] for label in labels})
+    add_title(fig, shown.replace("mean over ", ""))  # no mean: the units of all seeds
     return fig
 
 
