@@ -35,8 +35,9 @@ from headdiv.core import progress
 from headdiv.core.errors import DataError
 from headdiv.core.precision import at_least_float32
 from headdiv.core.tracing import uncompiled
+from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import LINEAR
-from headdiv.nn.multi_head_attention import IDENTITIES, MultiHeadAttention
+from headdiv.nn.multi_head_attention import MultiHeadAttention
 from headdiv.nn.packing import PackedRows
 from headdiv.nn.projections import keep_units, must_be_merged, units_of
 from headdiv.nn.records import Edit, HeadModule, HeadRecord, attention_modules, by_name, record_heads
@@ -285,7 +286,8 @@ def _must_be_ordinary(name: str, module: HeadModule) -> None:
     expected = "expected ordinary heads between linear projections"
     if type(module) is not MultiHeadAttention:
         raise DataError(f"{name}: heads cannot be removed from {type(module).__name__}; {expected}")
-    plain = {"in_projection": LINEAR, "before_output": (type(None), *IDENTITIES), "output": LINEAR}
+    nothing = (type(None), nn.Identity, nn.Dropout, Dropout)  # in evaluation
+    plain = {"in_projection": LINEAR, "before_output": nothing, "output": LINEAR}
     for part, kinds in plain.items():
         if (kind := type(getattr(module, part))) not in kinds:
             found = f"{kind.__qualname__} of {kind.__module__}"

@@ -36,8 +36,6 @@ from headdiv.nn.attention import AttentionModule
 from headdiv.nn.records import HeadRecord, attention_modules
 from headdiv.nn.sizes import ATTENTION_KINDS, AttentionSpec, BlockSpec, Kind, Sizes
 
-TWICE = "{!r} is listed twice; expected all of its options in one place"
-
 
 def part_names(names: Iterable[str]) -> dict[str, str]:
     """Methods by their names in results: the method's own; of a second "disagreement" it is "disagreement-2"."""
@@ -105,7 +103,7 @@ class Combined(Method):
             for position, (name, part) in enumerate(parts.items()):
                 for earlier, other in itertools.islice(parts.items(), position):
                     if names[name] == names[earlier] and not part.repeatable:
-                        reason = TWICE.format(earlier)
+                        reason = f"{earlier!r} is listed twice; expected all of its options in one place"
                     else:
                         reason = _conflict(part, other, name, earlier)
                     if reason:

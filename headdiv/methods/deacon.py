@@ -97,8 +97,6 @@ class PCAOutput(nn.Module):
         projected: inputs of W^O.
     """
 
-    linear = True  # in the heads, once they are normalised
-
     def __init__(self, spec: AttentionSpec, m: int, inputs: int, normalised: int, projected: int) -> None:
         super().__init__()
         self.spec = spec
@@ -124,7 +122,7 @@ class PCAOutput(nn.Module):
     @property
     def affine(self) -> bool:
         """Whether it only multiplies by constants in evaluation, for `headdiv.nn.folding.fold`."""
-        return self.linear and not isinstance(self.norm, nn.LayerNorm)
+        return not isinstance(self.norm, nn.LayerNorm)
 
     def forget_interrupted_step(self) -> None:
         """Start a step afresh: nothing of an interrupted one stays."""
@@ -188,7 +186,7 @@ class NonLinearOutput(PCAOutput):
     Batch normalisation and PCA layer are both linear in the k inputs, so that w is scaled in place of them.
     """
 
-    linear = False
+    affine = False  # it multiplies heads with each other
 
     def __init__(self, spec: AttentionSpec, m: int) -> None:
         k = nonlinear_inputs(spec.heads)

@@ -11,13 +11,10 @@ from torch import Tensor, nn
 from headdiv.nn.attention import AttentionModule
 from headdiv.nn.caches import Cache
 from headdiv.nn.dot_product import dot_product, into_windows, out_of_windows
-from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear, linear, weight_is_all
 from headdiv.nn.packing import AttentionLayout, PackedRows
 from headdiv.nn.projections import project_separately
 from headdiv.nn.sizes import AttentionSpec
-
-IDENTITIES = (nn.Identity, nn.Dropout, Dropout)  # modules that do nothing in evaluation
 
 
 class MultiHeadAttention(AttentionModule):

@@ -109,11 +109,6 @@ class AttentionLayout:
         return self.queries.sentences.shape[1] * self.keys.sentences.shape[1] > WIDE
 
 
-def masked_in(dtype: torch.dtype) -> float:
-    """`MASKED`, or the nearest number that float16 has."""
-    return max(MASKED, torch.finfo(dtype).min)
-
-
 def added_mask(name: str, mask: Tensor, shapes: list[tuple[int, ...]], dtype: torch.dtype) -> Tensor:
     """A mask of booleans (True: excluded) or numbers, as an addend for the scores."""
     if mask.dtype != torch.bool and not mask.is_floating_point():

@@ -23,7 +23,7 @@ from headdiv.methods.base import Method
 from headdiv.nn.caches import Cache, State
 from headdiv.nn.dropout import Dropout
 from headdiv.nn.linear import Linear
-from headdiv.nn.packing import MAX_POSITIONS, AttentionLayout, PackedRows, masked_in, pad_rows
+from headdiv.nn.packing import MASKED, MAX_POSITIONS, AttentionLayout, PackedRows, pad_rows
 from headdiv.nn.sizes import AttentionSpec, BlockSpec, Kind, Sizes
 
 
@@ -160,7 +160,8 @@ class Transformer(nn.Module):
         """``width`` lines for each of n texts, of memory (T, D) on ``rows``."""
         memory = pad_rows(memory, rows)  # (n, S, D)
         empty = torch.arange(memory.shape[1], device=memory.device) >= rows.lengths[:, None]
-        mask = memory.new_zeros(empty.shape).masked_fill_(empty, masked_in(memory.dtype))  # (n, S)
+        excluded = max(MASKED, torch.finfo(memory.dtype).min)  # float16 has no `MASKED`
+        mask = memory.new_zeros(empty.shape).masked_fill_(empty, excluded)  # (n, S)
         layers = [
             {
                 "decoder": layer.attention["decoder"].self_cache(len(memory) * width, like=memory),
