@@ -5,7 +5,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import papermill
 import pytest
@@ -13,8 +12,7 @@ from IPython.display import Markdown
 from test_repository import code_cells
 
 from headdiv import companion
-from headdiv.companion.report import figures, heads, show
-from headdiv.companion.report.groups import by_variant
+from headdiv.companion.report import figures, show
 from headdiv.companion.report.table_data import TableData
 
 ROOT = Path(__file__).parents[2]
@@ -95,36 +93,3 @@ def test_a_companion_executes(name, profile, tmp_path):
     papermill.execute_notebook(
         ROOT / "notebooks" / f"{name}.ipynb", tmp_path / "executed.ipynb", parameters, progress_bar=False
     )
-
-
-def test_what_the_mhr_companion_says_of_its_figures_is_what_is_stored():
-    text = (ROOT / "notebooks" / "mhr.ipynb").read_text(encoding="utf-8")
-    runs_of = by_variant("tables", "mhr/translation")
-
-    def confidence(variant):
-        """Mean and standard deviation over a layer's heads, over the seeds: by (kind, layer)."""
-        runs = [heads.measure_by_module(run, "confidence") for run in runs_of[variant]]
-        return pd.DataFrame(
-            {module: [sum(f(run[module]) for run in runs) / len(runs) for f in (lambda x: x.mean(), lambda x: x.std())]
-             for module in runs[0]}, index=["mean", "sd"],
-        ).T  # fmt: skip
-
-    base, mixed, swapped = map(confidence, ("baseline", "alphas", "manual"))
-    assert (mixed["mean"] < base["mean"]).all()
-    assert (mixed["sd"] < base["sd"]).sum() == 8
-    assert (swapped.loc["cross", "mean"] > base.loc["cross", "mean"]).all()
-    means = [f"{frame.loc['cross', key].mean():.{digits}f}" for key, digits in (("mean", 2), ("sd", 3))
-             for frame in (swapped, base)]  # fmt: skip
-    assert means == ["0.40", "0.36", "0.082", "0.086"]
-    assert "It is higher in all three layers (0.40 on average, beside the baseline's 0.36)" in text
-    assert "(0.082 beside 0.086)" in text
-    for distance, (low, high) in {"cosine": (-1.25, 0.85), "l2": (-64.1, -46.7)}.items():
-        groups = {variant: runs_of[variant] for variant in ("baseline", "alphas")}
-        changes = [change.mean for change in heads.changes(groups, distance)["alphas"].values()]
-        assert low < min(changes) <= max(changes) < high
-    modules = [run.heads["alphas"] for run in by_variant("rows", "mhr/translation")["alphas-plain"]]
-    alphas = [np.array(module["alphas"]) for run in modules for module in run.values()]
-    mixed = max(abs(A - np.diag(np.diag(A))).max() for A in alphas)
-    kept, shares = min(np.diag(A).min() for A in alphas), [heads.skew_share(A) for A in alphas]
-    assert f"exceeds {mixed:.3f}, while the diagonal itself falls to {kept:.2f} at the lowest" in text
-    assert f"one half ({min(shares):.2f} to {max(shares):.2f}; the figure has the first seed)" in text

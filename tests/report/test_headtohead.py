@@ -104,14 +104,6 @@ def test_the_front_is_what_nothing_beats(points):
     assert any(front)
 
 
-def test_the_front_is_of_differences_within_seeds(profile):
-    """The one run of direct-3 has the highest BLEU, and less than the baseline of its seed."""
-    for variant, seed, bleu in (("baseline", 1, 20.0), ("baseline", 2, 30.0), ("direct-8", 1, 21.0),
-                                ("direct-8", 2, 31.0), ("direct-3", 2, 29.0)):  # fmt: skip
-        store.record(result(variant, seed, bleu), profile)
-    assert tables.table_data(profile, TABLE).numbers["front_parameters"].tolist() == [False, True, False]
-
-
 # ---- bootstrap
 
 
@@ -127,13 +119,6 @@ def with_outputs(profile):
             counts = sentence_counts(lines, references).tolist()
             write_outputs(metrics_path(profile, TABLE, variant, seed), StoredOutputs(test=lines, counts=counts))
     return profile
-
-
-def test_the_bootstrap_is_of_stored_counts_seed_by_seed(with_outputs):
-    table = tables.table_data(with_outputs, TABLE).numbers
-    assert cell(table, "direct-8", "p_seeds") == cell(table, "direct-8", "p_below_5_percent") == 2
-    assert 0 < cell(table, "direct-8", "p_lowest") <= cell(table, "direct-8", "p_highest") < 0.05
-    assert cell(table, "baseline", "p_seeds") == 0
 
 
 def test_runs_without_counts_have_no_p_and_counts_of_another_run_are_refused(with_outputs):
@@ -155,11 +140,6 @@ def test_one_seed_has_no_interval_and_says_so(profile):
     text = tables.table_data(profile, TABLE).markdown()
     assert "One seed each, so there are no intervals" in text
     assert "±" not in text
-    legend = figures.draw("headtohead_forest", profile).legends[0].get_texts()
-    assert legend[1].get_text() == "one seed, not judged"
-    store.record(result("direct-8", 3, 21.0), profile)
-    text = tables.table_data(profile, TABLE).markdown()
-    assert "No row shares several seeds with the baseline" in text
 
 
 # ---- figures

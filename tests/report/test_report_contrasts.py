@@ -4,14 +4,10 @@ import numpy as np
 import pytest
 from reported import headed, put, worked_out, write_profile
 
-from headdiv.companion.analysis import comparison
-from headdiv.companion.experiments.papers import task_of
-from headdiv.companion.report import figures, tables
-from headdiv.companion.report.families import scores_of, seed_by_seed, single_changes
-from headdiv.companion.report.formats import signed
+from headdiv.companion.report import figures
+from headdiv.companion.report.families import seed_by_seed
 from headdiv.companion.report.groups import by_variant
 from headdiv.companion.report.plotting import BLUE, GREY, ORANGE
-from headdiv.core.errors import DataError
 
 EXPERIMENT = "deacon/dissection"
 LOSS = {
@@ -33,22 +29,6 @@ def recorded(project):
             put(headed(variant, seed, experiment=EXPERIMENT, validation_nll_best=loss, bleu=30 - 10 * loss))
 
 
-def test_differences_are_of_one_model_with_intervals_that_hold_together(recorded):
-    groups, task = by_variant("p", EXPERIMENT), task_of(EXPERIMENT)
-    assert seed_by_seed(groups, "gamma-03", "baseline", "validation_nll_best") == pytest.approx([-0.5, -0.49, -0.51])
-    assert seed_by_seed(groups, "frozen", "direct-8", "validation_nll_best") == pytest.approx([-0.57])
-    differences = comparison.against(scores_of(groups, "validation_nll_best"), "baseline")
-    against = {(name, "baseline"): difference for name, difference in differences.items()}
-    changes = single_changes(task, groups)
-    estimates = changes.estimate(scores_of(groups, "validation_nll_best"))
-    by_pair = {tuple(row.weights): difference for row, difference in zip(changes.rows, estimates, strict=True)}
-    assert by_pair.pop(("direct-8", "baseline")) == against["direct-8", "baseline"]  # one interval in all of a table
-    for pairs, estimated in ((AGAINST_BASELINE, against), (ASKED, by_pair)):
-        assert set(estimated) == set(pairs)
-        for pair, (mean, half, _) in worked_out(OF_LOSS, *pairs).items():
-            assert (estimated[pair].mean, estimated[pair].half) == pytest.approx((mean, half), rel=2e-3)
-
-
 def test_the_figure_has_a_line_for_each_pair_in_the_colour_of_its_verdict(recorded):
     loss = figures.draw("deacon_dissection", "p").axes[1]
     means = [bar[0].get_xdata()[0] for bar in loss.containers]
@@ -62,32 +42,6 @@ def test_the_figure_has_a_line_for_each_pair_in_the_colour_of_its_verdict(record
     points = [line.get_xdata().tolist() for line in loss.lines if line.get_markersize() == 2.5]
     assert points[1] == pytest.approx([0.5, 0.55, 0.5])
     assert points[3] == pytest.approx([-0.02])
-
-
-def test_a_figure_of_differences_needs_the_baseline(project):
-    write_profile(project, "q", EXPERIMENT, variants=["direct-8"])
-    put(headed("direct-8", 1, experiment=EXPERIMENT), profile="q")
-    with pytest.raises(DataError, match="deacon_dissection needs baseline among"):
-        figures.draw("deacon_dissection", "q")
-
-
-def test_two_tables_of_the_same_baseline_have_one_model(project):
-    """Those of a profile and a paper: a row has one interval, whichever table shows it."""
-    losses = {"baseline": OF_LOSS["baseline"], "direct-8": OF_LOSS["direct-8"], "own": {1: 1.0, 2: 4.0, 3: 2.0}}
-    write_profile(project, "p", "deacon/translation", EXPERIMENT, variants=[*losses], seeds=(1, 2, 3))
-    for experiment, variants in (("deacon/translation", losses), (EXPERIMENT, ("baseline", "direct-8"))):
-        runs = [(variant, seed, loss) for variant in variants for seed, loss in losses[variant].items()]
-        put(*(headed(v, seed, experiment=experiment, training_loss=loss, bleu=loss) for v, seed, loss in runs))
-    mean, half, _ = worked_out(losses, *((name, "baseline") for name in losses if name != "baseline"))[
-        "direct-8", "baseline"
-    ]
-    translation, dissection = (tables.table_data("p", name).tables for name in ("deacon/translation", EXPERIMENT))
-    differences = translation["differences from the baseline"].set_index("Minus the baseline")
-    assert differences.loc["Direct-8", "Training loss"] == signed(mean, 4, half)
-    training = dissection["training, and differences from the baseline"]
-    assert training.loc["direct-8", "Training loss, difference"] == signed(mean, 3, half)
-    scores = dissection["score, and its difference from the baseline"]
-    assert scores.loc["direct-8", "Against the baseline"] == signed(mean, 2, half)
 
 
 def test_what_cannot_be_compared_has_no_difference(project):

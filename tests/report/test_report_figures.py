@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from reported import headed, metrics, put, store_all, worked_out, write_profile
 from tracked import ROOT
 
@@ -10,9 +9,9 @@ from headdiv import companion
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.report import figures
 from headdiv.companion.report.curves import common_epochs
-from headdiv.companion.report.groups import by_variant, title
+from headdiv.companion.report.groups import by_variant
 from headdiv.companion.report.looks import OF_METHODS, looks, looks_of
-from headdiv.companion.report.plotting import BLUE, GREY, ORANGE, add_title
+from headdiv.companion.report.plotting import BLUE, GREY, ORANGE
 from headdiv.companion.report.verdicts import NOT_JUDGED
 from headdiv.core.errors import ConfigError, DataError
 from headdiv.methods import METHODS
@@ -135,15 +134,6 @@ def test_the_example_of_contributing_is_a_figure(recorded, project, monkeypatch)
         figures.draw("deacon_nothing", "p")
 
 
-def test_a_title_breaks_nowhere_between_a_number_and_its_unit():
-    corpus = "Machine translation, German to English: IWSLT 2014 (trained on a part)"
-    for width in range(3, 10):
-        figure = Figure(figsize=(width, 3))
-        add_title(figure, f"{corpus}, 30 % of 43,994 of 160,239 training pairs, mean over 3 seeds")
-        assert "\n" in figure.get_suptitle()
-        assert "30 %" in figure.get_suptitle()
-
-
 # ---- curves
 
 
@@ -221,7 +211,6 @@ def test_a_variant_without_a_seed_of_the_baseline_has_no_curve():
     figure = figures.draw("deacon_translation_curves", "p")
     assert grid(figure, 3)[1, 0].texts[0].get_text() == "no seed in common"
     assert "judged" not in figure.get_suptitle()
-    assert title("What", by_variant("p", "deacon/translation"), first=True).endswith(", seeds 1, 2")
 
 
 def test_curves_of_runs_that_ended_early_go_as_far_as_all_of_them():

@@ -5,7 +5,7 @@ import math
 import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
-from reported import metrics, put, store_all, worked_out, write_profile
+from reported import metrics, put, store_all, write_profile
 
 from headdiv.companion.experiments import results as store
 from headdiv.companion.experiments.profiles import Runs
@@ -42,16 +42,12 @@ def recorded(project, profile):
     ("value", "digits", "sd", "text"),
     [
         (5373616, 0, None, "5,373,616"),
-        (0.80306, 4, None, "0.8031"),
         (11.5, 1, 2.1213, "11.5 ± 2.1"),
         (1.0, 4, 0.0, "1.0000"),  # equal in all seeds
         (2.0, 1, 0.0061, "2.0 ± 0.006"),
         (0.0, 2, None, "0.00"),
-        (0.0000116, 1, None, "0.000012"),
         (-1.24e-8, 1, 3e-9, "−1.2e-08 ± 3.0e-09"),
         (-0.0042, 2, None, "−0.0042"),
-        (0.31, 0, None, "0.31"),
-        (None, 2, None, "–"),
         (math.nan, 2, 1.0, "–"),
     ],
 )
@@ -72,11 +68,9 @@ def test_a_difference_has_the_decimals_that_show_its_verdict(mean, half, text):
     [
         ([31.6, 32.2], 1, 1),
         ([0.27, 1.05, 41.0], 0, 2),
-        ([0.000139, 0.00054], 1, 5),
         ([0.0, 0.04], 2, 3),
         ([5370112, 3], 0, 0),  # counts
-        ([math.nan, math.nan], 2, 2),
-        ([], 2, 2),
+        ([math.nan], 2, 2),
     ],
 )
 def test_a_column_keeps_two_significant_digits(values, digits, decimals):
@@ -88,8 +82,7 @@ def test_a_column_keeps_two_significant_digits(values, digits, decimals):
     [
         (22551525.6, None, "22,551,526"),
         (1234.56, None, "1,235"),
-        (98.765, 0.123, "98.77 ± 0.12"),
-        (0.0123456, None, "0.01235"),
+        (0.0123456, 0.00123, "0.01235 ± 0.00123"),
         (0.0, None, "0.000"),
         (math.nan, None, "–"),
     ],
@@ -123,35 +116,12 @@ def test_without_a_baseline_there_is_no_share_of_it(project):
     assert data.tables[BESIDE]["Parameters of base (%)"].tolist() == ["–"]
 
 
-def test_differences_to_the_baseline_have_a_table_where_there_are_intervals(recorded):
-    """A row of one seed too has an interval, of the residual of all."""
-    shown = tables.table_data("p", EXPERIMENT).tables["differences from the baseline"].set_index("Minus the baseline")
-    assert shown["Seeds"].to_dict() == {"Direct-8": "2", "own": "1"}
-    scores = {"baseline": {1: 20.0, 2: 21.0}, "direct-8": {1: 10.0, 2: 13.0}, "own": {1: 3.0}}
-    expected = worked_out(scores, ("direct-8", "baseline"), ("own", "baseline"))
-    assert shown["BLEU"].tolist() == [formats.signed(mean, 1, half) for mean, half, _ in expected.values()]
-    assert "differences from the baseline" not in tables.table_data("p", "deacon/qa").tables  # one run
-
-
-# ---- a profile that is cautious
-
-
-@pytest.fixture
-def cautious(project):
-    """Writes the profile "c", of the baseline and Direct-8 with two seeds, and what is stored of it."""
+def test_a_cautious_profile_has_no_verdict_before_all_runs_are_there(project):
+    write_profile(project, "c", "translation", variants=["baseline", "direct-8"])
     path = project.home / "config" / "c.yaml"
-
-    def store_runs(*runs):
-        write_profile(project, "c", "translation", "lm", variants=["baseline", "direct-8"])
-        path.write_text("cautious: true\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
-        put(*runs, profile="c")
-
-    return store_runs
-
-
-def test_it_has_no_verdict_before_all_runs_are_there(project, cautious):
+    path.write_text("cautious: true\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
     runs = [metrics(variant, seed) for variant in ("baseline", "direct-8") for seed in (1, 2)]
-    cautious(*runs[:3])
+    put(*runs[:3], profile="c")
     note = "Not judged yet: 3 of 4 runs are stored."
     assert note in tables.table_data("c", EXPERIMENT).remarks
     put(runs[3], profile="c")
@@ -208,18 +178,6 @@ def test_a_score_measured_in_two_ways_has_both(recorded):
     lines = tables.table_data("p", EXPERIMENT).markdown().splitlines()
     signatures = "how training_loss is made or mean over the steps of the best epoch, dropout 0.3"
     assert f"- Training loss: {signatures}" in lines
-
-
-# ---- which tables there are
-
-
-def test_a_table_about_data_stands_before_the_results(project):
-    write_profile(project, "few", "lm", "qa")
-    assert tables.tables_of(Runs("few")) == {
-        "deacon/sources": "deacon/lm",
-        "deacon/lm": "deacon/lm",
-        "deacon/qa": "deacon/qa",
-    }
 
 
 def test_an_audit_without_counts_of_a_paper_has_our_own_alone(monkeypatch):
