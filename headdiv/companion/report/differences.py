@@ -167,7 +167,7 @@ def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = 
     subject = f"{task.table}: differences from the Transformer"
     if changes:
         subject += ", and effects of single changes"
-    outliers = {panel.label: uneven(values[score]) for score, panel in panels.items()}
+    outliers = {panel.label: uneven(values[score]) & groups.keys() for score, panel in panels.items()}
     heading = title(subject, groups)
     if any(plotting.half_or_zero(line.difference) for by_pair in lines.values() for line in by_pair.values()):
         heading += "; simultaneous 95 % intervals"

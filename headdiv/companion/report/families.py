@@ -135,7 +135,7 @@ def outlier_note(labels: Iterable[str]) -> list[str]:
 
 
 def outlier_note_by_score(task: PaperTask, variants: Mapping[str, Iterable[str]]) -> list[str]:
-    """The same for several scores: by a score's label, the variants, or other rows of its model."""
+    """The same for several scores: by a score's label, the variants."""
     return outlier_note(f"{task.label(name)} ({label})" for label, names in variants.items() for name in sorted(names))
 
 
