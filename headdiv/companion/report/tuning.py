@@ -16,6 +16,7 @@ from headdiv.companion.report.scale import TOY, data_title
 from headdiv.companion.report.table_data import TableData
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import NotStoredError
+from headdiv.methods.registry import make_method
 
 DIGITS = 4  # of a loss
 
@@ -64,11 +65,13 @@ def tuning_data(profile: str, experiment: str) -> TableData:
                 | {"Outcome": f"{diverged}{outcome}"}
             )
         # What the arm's runs have where a setting leaves out a key that another of its settings names.
-        values, settings = planned[variant].model_dump(), [tried.setting for tried in choice.tried]
+        planned_config, settings = planned[variant], [tried.setting for tried in choice.tried]
+        options = make_method(planned_config.method).options
+        values = {"model": planned_config.model, "train": planned_config.train, "method": options}
         arm_keys = dict.fromkeys(key for setting in settings for key in setting)
         left_out = [key.partition(".") for key in arm_keys if any(key not in setting for setting in settings)]
         if left_out:
-            unchanged = {f"{section}.{name}": values[section][name] for section, _, name in left_out}
+            unchanged = {f"{section}.{name}": getattr(values[section], name) for section, _, name in left_out}
             defaults.append(f"{labels[variant]}: {setting_text(unchanged)}")
     toy = f" {TOY}" if config.data.name == "toy" else ""
     scale = (
