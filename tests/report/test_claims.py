@@ -1,7 +1,6 @@
 """The ledger: what is known of the papers comes out."""
 
 import math
-import re
 from collections import Counter
 from pathlib import Path
 
@@ -65,8 +64,7 @@ def test_every_contradiction_has_a_cause_and_every_cause_contradicts_something(e
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-def test_claims_are_of_tasks_and_numbers_that_the_paper_has(everything, paper):
-    """Numbers: those with a decimal point, in some unit of 10, but for those of §2.4, §4 and §5.4."""
+def test_claims_are_of_rows_that_the_paper_has(paper):
     claims, tasks = load_claims(paper), load_paper(paper).tasks
     assert {*claims.counts, *claims.relations} <= {*tasks}
     assert {*claims.measured} <= {*claims.relations}
@@ -75,20 +73,6 @@ def test_claims_are_of_tasks_and_numbers_that_the_paper_has(everything, paper):
             other_task, _, other_variant = relation.against.rpartition("/")
             assert relation.variant in tasks[task].variants
             assert other_variant in tasks[other_task or task].variants
-    computed = [claim for contradiction in claims.contradictions for claim in contradiction.claims]
-    in_text = [
-        place
-        for (row_paper, place), row in everything.items()
-        if row_paper == paper and row.verdict in ("follows", "contradicted") and "parameters" not in place.split(", ")
-    ]
-    assert len(in_text) == len(computed)  # each in a place of its own
-    rows = [*load_paper(paper).tables.values()]
-    printed = {value for task in tasks.values() for row in task.numbers().values() for value in row.values()}
-    printed |= {value for table in rows for row in table.rows.values() for value in row.values()}
-    for claim in computed:
-        if not claim.place.startswith(("§2.4", "§4", "§5.4, set", "§5.4, time")):
-            for number in map(float, re.findall(r"\d+\.\d+", claim.computed)):
-                assert any(round(number * unit, 9) in printed for unit in (1, 100)), claim.place
 
 
 @pytest.mark.parametrize("task", ["summarisation", "qa"])

@@ -19,7 +19,6 @@ from headdiv.companion import paths
 from headdiv.companion.experiments import shipped
 from headdiv.companion.experiments.attention_maps import AttentionMap
 from headdiv.companion.experiments.profiles import Runs
-from headdiv.companion.experiments.running import run_folder
 from headdiv.companion.experiments.shipped import load_shipped, ship
 from headdiv.companion.report import explorer, explorer_panels
 from headdiv.companion.report.explorer import explore
@@ -121,9 +120,7 @@ def test_executed_it_shows_all_panels_of_deacons_run(finished, monkeypatch):
     assert explore("tiny", variant="baseline").get_suptitle().startswith(BASELINE)
 
 
-@pytest.mark.parametrize("interactive", [False, True])
-def test_an_unknown_measure_is_refused(monkeypatch, interactive):
-    monkeypatch.setattr(progress, "interactive", lambda: interactive)
+def test_an_unknown_measure_is_refused():
     with pytest.raises(DataError, match="measure 'cosin' is not known; did you mean 'cosine'"):
         explore("tiny", measure="cosin")
 
@@ -131,12 +128,6 @@ def test_an_unknown_measure_is_refused(monkeypatch, interactive):
 def test_without_a_trained_run_there_is_a_line(project):
     line = explore("tiny", EXPERIMENT, "direct-8").data
     assert "`headdiv train deacon/translation direct-8 --seed 1 --profile tiny` trains one" in line
-
-
-def test_without_a_trained_run_beside_it_there_is_a_line(finished):
-    (run_folder(Runs("tiny").configs(EXPERIMENT, "baseline")[0]) / "training.json").unlink()
-    line = explore("tiny", beside="baseline").data
-    assert "`headdiv train deacon/translation baseline --seed 1 --profile tiny` trains one" in line
 
 
 # ---- controls

@@ -6,7 +6,7 @@ import pytest
 from reported import headed, measures, put, write_profile
 
 from headdiv.companion.report import figures
-from headdiv.companion.report.diversity import diversity_table, relation, relations, runs_table, within_losses
+from headdiv.companion.report.diversity import diversity_table, relation, runs_table
 from headdiv.companion.report.groups import by_variant
 
 EXPERIMENT = "headtohead/translation"
@@ -31,10 +31,6 @@ def test_an_arch_has_its_optimum_and_a_line_has_none():
     x = np.linspace(0.1, 0.9, 12)
     arch = relation(table(x, 30 - 50 * (x - 0.6) ** 2), "cka")
     assert arch.optimum == pytest.approx(0.6, abs=0.05)
-    assert 0.8 < arch.r_squared < 1
-    wild = relation(table(x, -np.exp(50 * (x - 0.6) ** 2)), "cka")  # in the same order
-    assert wild == pytest.approx(arch)
-    assert arch.share > 0.6  # a sample may lack the far end
     line = relation(table(x, 20 - 5 * x + 0.1 * x**2), "cka")
     assert line.optimum is None
     assert line[:3] == pytest.approx((-1, -1, -1))
@@ -51,25 +47,6 @@ def test_the_correlation_is_the_literal_one_and_the_interval_is_of_variants():
     assert relation(copies, "cka")[:3] == pytest.approx(once[:3])  # four equal seeds say no more than one
 
 
-def test_within_losses_a_difference_between_losses_counts_for_nothing():
-    """Each loss lowers BLEU as its strength makes heads more alike; the losses together say the opposite."""
-    strengths = [1.0, 10.0, 100.0]
-    likeness, rows = {"disagreement": 0.2, "dpp": 0.6}, []
-    for method, cka in likeness.items():
-        for i, strength in enumerate(strengths):
-            row = {"variant": f"{method}-{strength}", "method": method, "strength": strength}
-            rows.append(
-                row | dict.fromkeys(("cka", "cosine", "effective_rank"), cka + 0.1 * i) | {"bleu": 30 * cka - i}
-            )
-    other = {"variant": "direct-8", "method": "deacon", "strength": 0.0, "cka": 0.9, "bleu": 0.0}
-    table = pd.DataFrame([*rows, other, other | {"variant": "direct-3"}])
-    within = within_losses(table)
-    assert set(within["method"]) == set(likeness)
-    assert within["cka"].tolist() == pytest.approx([-0.1, 0, 0.1] * 2)
-    assert relation(pd.DataFrame(rows), "cka").rho > 0.5
-    assert relations(within)["cka"].rho < -0.9
-
-
 def test_the_table_comes_from_five_variants_on(project):
     variants = ["baseline", "direct-8", "alphas", "dis-o"]
     write_profile(project, "p", EXPERIMENT, variants=[*variants, "own"])
@@ -81,13 +58,8 @@ def test_the_table_comes_from_five_variants_on(project):
     put(run("own", 1, bleu=28.0))
     (row,) = diversity_table(by_variant("p", EXPERIMENT)).to_dict("records")
     assert (row["Runs"], row["Measure"]) == ("all (9 runs of 5 variants)", "cosine of outputs")
-    assert " to " in row["Spearman's ρ"]
     assert runs_table(by_variant("p", EXPERIMENT))["bleu"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 7]  # to its seed's
-    groups = by_variant("p", EXPERIMENT)
-    late = {"baseline": groups["baseline"][:1], "late": groups["alphas"][1:]}  # of a seed that the baseline lacks
-    assert set(diversity_table(groups | late)["Runs"]) == {"all (5 runs of 5 variants)"}
     figure = figures.draw("headtohead_diversity", "p")
-    assert figure.get_suptitle() == "Diversity and score: toy, 2 epochs, 9 runs of 5 variants"
     assert ["ρ" in ax.get_title() for ax in figure.axes] == [False, True, False]  # the cosine alone is stored
 
 

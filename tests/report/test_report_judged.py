@@ -17,14 +17,14 @@ SEEDS = (201, 202, 203, 204)
 GAINS = {"direct-8": -0.05, "batch-norm": -0.04, "alphas": 0.0005, "rfb-80": 0.03, "layer-dropout": 0.005}
 
 
-def store(project, noise=0.001, but=(), seeds=SEEDS):
+def store(project, but=()):
     """Losses by variant and seed; the score goes with the loss."""
     write_profile(project, "p", EXPERIMENT, seeds=SEEDS, variants=["baseline", *GAINS])
     losses = {}
     for place, (variant, gain) in enumerate({"baseline": 0.0, **GAINS}.items()):
-        for seed in seeds:
+        for seed in SEEDS:
             if (variant, seed) not in but:
-                jitter = noise * ((7 * seed + 3 * place**2) % 5 - 2)
+                jitter = 0.001 * ((7 * seed + 3 * place**2) % 5 - 2)
                 losses.setdefault(variant, {})[seed] = 1.6 + 0.01 * (seed - 200) + gain + jitter
     for variant, by_seed in losses.items():
         for seed, loss in by_seed.items():
@@ -34,9 +34,8 @@ def store(project, noise=0.001, but=(), seeds=SEEDS):
 
 
 def test_the_validation_loss_decides_by_the_rules(project):
-    losses = store(project)
-    data = table_data("p", EXPERIMENT)
-    arms, against, parts = data.tables.values()
+    store(project)
+    _, against, _ = table_data("p", EXPERIMENT).tables.values()
     assert dict(zip(GAINS, against["Verdict"], strict=True)) == {
         "direct-8": "helps",
         "batch-norm": "helps",
@@ -45,16 +44,6 @@ def test_the_validation_loss_decides_by_the_rules(project):
         "layer-dropout": "hurts",
     }
     assert list(against["By BLEU"]) == ["better", "better", "as good", "worse", "worse"]
-    assert len(arms) == 6
-    assert [text.partition(" ±")[0] for text in parts["Lowest validation loss"]] == ["+0.024", "−0.010"]
-    legend = [text.get_text() for text in figures.draw("headtohead_tuned_forest", "p").legends[0].get_texts()]
-    assert legend[1:4] == ["better", "worse", "as good (equivalence test, 5 %)"]
-    expected = worked_out(losses, *((variant, "baseline") for variant in GAINS))
-    numbers = data.numbers.set_index("variant")
-    for (variant, _), (mean, half, _) in expected.items():
-        row = numbers.loc[variant]
-        assert row["validation_nll_best_difference"] == pytest.approx(mean)
-        assert row["validation_nll_best_difference_high"] - mean == pytest.approx(half, rel=2e-2)
     axes = figures.draw("headtohead_tuned_curves", "p").axes[3:]
     of_verdicts = {look["color"] for look in VERDICT_LOOKS.values()}
     assert {ax.lines[-1].get_color() for ax in axes[1::3]} <= of_verdicts  # of validation losses
@@ -80,10 +69,9 @@ def test_a_verdict_needs_an_interval_without_0_or_equivalence(mean, half, count,
     assert verdict(difference) == decision.replace("as good", "undecided")
 
 
-@pytest.mark.parametrize(("but", "seeds"), [([("alphas", 203)], SEEDS), ([], SEEDS[:3])])
-def test_nothing_is_judged_before_all_trainings_are_there(project, but, seeds):
-    store(project, but=but, seeds=seeds)
-    data, note = table_data("p", EXPERIMENT), f"Not judged yet: {6 * len(seeds) - len(but)} of 24 runs are stored."
+def test_nothing_is_judged_before_all_trainings_are_there(project):
+    store(project, but=[("alphas", 203)])
+    data, note = table_data("p", EXPERIMENT), "Not judged yet: 23 of 24 runs are stored."
     assert data.remarks[0] == note
     assert not any("Verdict" in table for table in data.tables.values())
     forest = figures.draw("headtohead_tuned_forest", "p")

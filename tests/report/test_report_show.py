@@ -32,7 +32,8 @@ def test_a_table_comes_without_its_heading_and_folds_how_it_is_measured():
         assert whole.endswith(f"\n\n{notes}\n")
 
 
-def test_what_a_profile_does_not_have_is_a_line():
+def test_an_audit_is_shown_and_what_a_profile_does_not_have_is_a_line():
+    assert list(show.show_parameters("tiny", "deacon/translation").index) == ["baseline", "direct-8"]
     assert show.show_parameters("alone", "deacon/lm").data == "*Profile alone has no deacon/lm.*"
 
 
@@ -78,12 +79,6 @@ def test_every_diagram_is_a_drawing_with_its_text_as_text():
         assert show.show_diagram(path.stem).data.count("<text") >= 4
     with pytest.raises(DataError, match="diagram 'decon' is not known; did you mean 'deacon'"):
         show.show_diagram("decon")
-
-
-def test_figures_and_audits_are_shown():
-    store_all("p")
-    assert isinstance(show.show_figure("deacon_lm_curves", "p"), Figure)
-    assert list(show.show_parameters("tiny", "deacon/translation").index) == ["baseline", "direct-8"]
 
 
 def test_scores_are_shown_whole():
