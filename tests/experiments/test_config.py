@@ -28,33 +28,21 @@ def run(**changes):
     return RunConfig.model_validate(settings | changes)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"variant": "another-name"},
-        {"task": "another-name"},
-        {"decode": DecodeConfig(beam=1)},
-        {"train": {"epochs": 2, "checkpoint_seconds": 1.0}},
-        {"train": {"epochs": 2, "tokens_per_batch": 1800}},  # a default, spelled out
-    ],
-)
-def test_what_does_not_change_training_does_not_change_the_hash(changes):
-    assert run(**changes).hash == run().hash
-
-
-def test_what_changes_training_changes_the_hash():
+def test_what_changes_training_and_nothing_else_changes_the_hash():
+    for same in (
+        {"variant": "another-name", "task": "another-name", "decode": DecodeConfig(beam=1)},
+        {"train": {"epochs": 2, "checkpoint_seconds": 1.0, "tokens_per_batch": 1800}},  # the last is the default
+    ):
+        assert run(**same).hash == run().hash
     changes = [
         {},
         {"seed": 2},
         {"threads": 2},
         {"kind": "other"},
         {"data": TranslationData(name="toy", examples=61)},
-        {"data": TranslationData(name="toy", examples=60, strict=False)},
         {"data": TranslationData(name="own", examples=60, files=OWN)},
         {"data": TranslationData(name="own", examples=60, files=OWN | {"test": OWN["valid"]})},
         {"data": SummarisationData(name="toy", examples=60)},
-        {"data": SummarisationData(name="toy", examples=60, document_words=50)},
-        {"model": ModelConfig(d_model=32)},
         {"model": ModelConfig(d_model=16, activation="gelu")},
         {"model": LMConfig(d_model=16)},
         {"train": {"epochs": 3}},

@@ -134,13 +134,9 @@ def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(
          "define.direct-9.m: 9 is more than the k = 8 inputs of the PCA layer"),
         ("    model: {heads: 4}\n", 4, "variants.direct-8.m: 8 is more than the k = 4 inputs"),
         ("    methods: {deacon: {deltap: 1}}\n", 6, "methods.deacon.deltap: unknown key; did you mean 'delta_p'?"),
-        ("    methods: {decon: {xi: 0.5}}\n", 6, "methods.decon: unknown method 'decon'; did you mean 'deacon'?"),
         ("    methods: {deacon: {name: mixing}}\n", 6, "methods.deacon.name: cannot be set, since"),
-        ("    settings: {direct-8: {method.name: mixing}}\n", 6, "settings.direct-8.method.name: cannot be set, since"),
         ("    methods: {moa: {mm: 5}}\n", 6, "methods.moa: no variant has this method"),
-        ("    variants: [a]\n    define: {a: {name: deacon}}\n", 7, "define.a.m: is missing"),
         ("    define: {a_b: {name: baseline}}\n", 6, "define.a_b: a variant's name is made of letters"),
-        ("    failed: {direct-9: [1]}\n", 6, "failed.direct-9: unknown variant 'direct-9'; did you mean 'direct-8'?"),
         ("    define: {direct-8: {name: baseline}}\n", 6, "define.direct-8: is a variant of the paper's"),
     ],
 )  # fmt: skip
@@ -178,19 +174,14 @@ HERE, QA, LM = "experiments.deacon/translation", "experiments.deacon/qa", "exper
         # keys and values
         ("title: test\n", "", "line 1: title: is missing"),
         ("seeds: [1]", "seed: 1", "line 2: seed: unknown key; did you mean 'seeds'?"),
-        ("[1]", "[1, two]", "line 2: seeds.1: input should be a valid integer"),
         ("[1]", "[1, 2, 1]", "line 2: seeds: input should name nothing twice, and 1 is, found [1, 2, 1]"),
         ("d_model: 16", "zzz: 16", f"line 7: {HERE}.model.zzz: unknown key; known here: activation, attention_bias, "),
-        ("heads: 8", "heads: 3", f"line 8: {HERE}.model.heads: 3 does not divide d_model = 16"),
         ("heads: 8", "heads: 8\n      d_model: 8", "line 9: the key 'd_model' is given twice"),
         ("epochs", "epoch", f"line 10: {HERE}.train.epoch: unknown key; did you mean 'epochs'?"),
         ("0.01", ".nan", f"line 11: {HERE}.train.learning_rate: input should be a finite number, found nan"),
         (WHOLE, "a: 1\nb: [1\nc: 2\n", "line 3: not valid YAML ("),
-        (WHOLE, "", "line 1: input should be a valid dictionary or instance of Profile, found None"),
         # what a task has
         ("  deacon/translation:", "  deacon:", "line 4: experiments.deacon: found 'deacon', expected <paper>/<task>"),
-        ("translation:", "translatoin:", "line 4: experiments.deacon/translatoin: task 'translatoin' of deacon is not "
-         "known; did you mean 'translation'?"),
         ("{name: multi30k,", "{name: multi40k,",
          f"line 5: {HERE}.data.name: 'multi40k' is not known; did you mean 'multi30k'?"),
         ("{name: multi30k,", "{name: toy,",
