@@ -58,7 +58,6 @@ def test_only_regular_members_count_and_lacking_articles_are_named(tmp_path):
     [
         (b"[SN]RESTBODY[SN]", b"", "the section [SN]RESTBODY[SN] is missing"),
         (CAT.document.encode(), b"Share this with\nEmail\n", 'no text under "RESTBODY"'),
-        (CAT.summary.encode(), b" ", 'no text under "FIRST-SENTENCE"'),
     ],
 )
 def test_unusable_members_are_named_or_counted(tmp_path, old, new, reason):
@@ -114,10 +113,8 @@ ANSWER = ("answers", 0)
     ("keys", "value", "reason"),
     [
         ((*ANSWER, "answer_start"), -1, "answer not at answer_start"),
-        ((*ANSWER, "answer_start"), 12, "answer not at answer_start"),
         ((*ANSWER, "answer_start"), "13", "answer not at answer_start"),
         (("answers",), [], "no answers"),
-        (("answers",), ["the Mur"], "answers not a list of objects"),
         (("answers",), {"text": ["the Mur"], "answer_start": [13]}, "answers not a list of objects"),
         (("question",), " \n", 'no text under "question"'),
         (("id",), None, 'no text under "id"'),
@@ -141,7 +138,6 @@ def test_a_question_that_cannot_be_used(tmp_path, keys, value, reason):
     ("value", "fault"),
     [
         ([], "not of SQuAD's form"),
-        ({"data": [{"paragraphs": [{"context": "c"}]}]}, "not of SQuAD's form"),
         ({"data": [{"paragraphs": [{"context": "c", "qas": ["x"]}]}]}, "not of SQuAD's form"),
         ({"data": [{"paragraphs": [GOOD | {"context": None}]}]}, "not of SQuAD's form"),
         ({"data": []}, "the file holds no questions, expected at least one"),

@@ -1,7 +1,6 @@
 """From SQuAD's form to word indices, answers as ranges of words, and the way back to characters."""
 
 import math
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,8 +10,7 @@ from small_runs import put_squad
 
 from headdiv.companion.data.corpora.qa import SKIP, load_qa, make_qa_batch, position_nll
 from headdiv.companion.data.readers.squad import Answer, Question
-from headdiv.companion.data.tokenization.words import tokenize
-from headdiv.companion.models.batching import END, SPECIALS
+from headdiv.companion.models.batching import END
 from headdiv.companion.tasks.qa import QAData
 from headdiv.core.errors import DataError
 from headdiv.nn.packing import MASKED
@@ -62,16 +60,6 @@ def test_questions_and_passages_as_words(mine):
     assert test.answers.tolist() == [[0, 0], [6, 7]]
     assert [LINZ[start:end] for start, end in test.offsets[1]] == words(corpus, test.pairs.target[1])
     assert test.answerable.tolist() == [0, 1]
-
-
-def test_one_vocabulary_counts_each_passage_once(mine):
-    corpus = load_qa(mine(min_frequency=3))
-    # "lies" and "on" stand in both passages, and were they counted by questions, in four.
-    asked = [question for _, questions in TRAIN for question, *_ in questions.values()]
-    counts = Counter(word for text in (GRAZ, LINZ, *asked) for word in tokenize(text, "en"))
-    kept = {word for word, count in counts.items() if count >= 3}
-    assert set(corpus.vocabulary.words) == {*SPECIALS, *kept}
-    assert kept == {"river", "?", "."}
 
 
 def test_statistics(mine):

@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headdiv.companion.data.corpora.seq2seq import load_translation, unigram_nll
-from headdiv.companion.data.tokenization.words import tokenize
-from headdiv.companion.data.toy import corpora as toy
 from headdiv.companion.experiments.running import train
-from headdiv.companion.models.batching import SPECIALS
 from headdiv.companion.tasks import TASKS
 from headdiv.companion.tasks.translation import TranslationData
 from headdiv.core.errors import ConfigError
@@ -23,31 +20,6 @@ TOY = TranslationData(name="toy", examples=30, held_out=5, min_frequency=1)
 
 
 # ---- the toy
-
-
-def test_indices_say_what_the_text_says_and_sizes_and_shares_are_counted(project):
-    corpus, texts = load_translation(TOY), toy.translation(30, 5, 5, toy.SEED)
-    statistics = corpus.statistics
-    assert [corpus.train.text, corpus.valid.text, corpus.test.text] == [[], texts["valid"], texts["test"]]
-    assert corpus.source.words[:4] == corpus.target.words[:4] == SPECIALS
-    assert set(statistics) == {"vocabulary", *SPLITS, "refused"}
-    assert statistics["vocabulary"] == {"source": len(corpus.source), "target": len(corpus.target)}
-    assert TASKS["translation"].vocabulary(TOY) == (len(corpus.source), len(corpus.target))
-    assert statistics["refused"] == {}
-    for name, lines in texts.items():
-        pairs = getattr(corpus, name).pairs
-        assert statistics[name]["examples"] == len(pairs) == len(lines)
-        for side, language, at in SIDES:
-            vocabulary, sentences = getattr(corpus, side), getattr(pairs, side)
-            words = [tokenize(line[at], language) for line in lines]
-            known = [[w if w in vocabulary.words else "<unk>" for w in sentence] for sentence in words]
-            assert [vocabulary.decode(sentence) for sentence in sentences] == known
-            assert {sentence.dtype for sentence in sentences} == {np.dtype(np.int32)}
-            count = sum(map(len, words))
-            unknown = sum(sentence.count("<unk>") for sentence in known)
-            assert statistics[name][f"{side}_words"] == count
-            assert statistics[name][f"{side}_unknown_share"] == pytest.approx(unknown / count)
-    assert statistics["train"]["source_unknown_share"] == 0 < statistics["test"]["source_unknown_share"]
 
 
 def test_rare_words_and_case(project):

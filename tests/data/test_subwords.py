@@ -61,13 +61,6 @@ def test_every_merge_is_of_a_most_frequent_pair(sentences, merges):
         assert max(pairs_of(literal_state(sentences, found)).values(), default=0) < 2
 
 
-def test_as_many_merges_as_asked_or_as_there_are():
-    most = train(TEXT, 10_000).merges
-    assert train(TEXT, len(most)).merges == most
-    assert train(TEXT, 7).merges == most[:7]
-    assert train([["a", "b"]], 3).merges == []
-
-
 def test_merges_of_one_symbol_made_twice_are_counted_as_two():
     sentences = [["abcx"] * 4 + ["bcy"] * 9 + ["abz"] * 12 + ["abcw"] * 2]
     found = train(sentences, 40).merges
