@@ -138,6 +138,7 @@ def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(
         ("    methods: {moa: {mm: 5}}\n", 6, "methods.moa: no variant has this method"),
         ("    define: {a_b: {name: baseline}}\n", 6, "define.a_b: a variant's name is made of letters"),
         ("    define: {direct-8: {name: baseline}}\n", 6, "define.direct-8: is a variant of the paper's"),
+        ("    variants: [baseline]\n    define: {mine: {name: mixing}}\n", 7, "define.mine: is not listed"),
     ],
 )  # fmt: skip
 def test_a_wrong_variant_or_method_is_named_with_its_line(home, more, line, message):

@@ -90,6 +90,8 @@ class _Experiment:
                     "is a variant of the paper's, whose options can be set under 'settings'; expected another name"
                 )
                 raise self._error(problem, "define", variant)
+            if variant not in self.variants:
+                raise self._error("is not listed under 'variants', so it would never be trained", "define", variant)
         variants = [*self.rows, *section.define]
         names = [("variant", variant, variants, ("variants", number)) for number, variant in enumerate(self.variants)]
         names += [("method", method, list(METHODS), ("methods", method)) for method in section.methods]
