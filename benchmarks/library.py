@@ -42,7 +42,7 @@ AIMS = {  # of the ratios
 
 def table(rounds: int) -> str:
     """A row for each part."""
-    lines = ["| what | time over that of | ratio (quartiles) | aim |", "|---|---|---|---|"]
+    lines = ["| what | compared with | ratio of times (quartiles) | aim |", "|---|---|---|---|"]
     for measure in (drop_in, methods, attached):
         reference, ratios = measure(rounds)
         for name, ratio in ratios.items():
