@@ -30,7 +30,7 @@ from headdiv.methods import check_method
 
 PACKAGE = f"{Path(headdiv.__file__).parent}{os.sep}"
 
-WAITS = {  # where a step waits for the device: function, how often in a step, why it must be (the table of docs/gpu.md)
+WAITS = {  # where a step waits for the device: function, how often in a step, why it must be
     "training/learner.py step": (1, "loss and gradient must be finite before parameters change; the loss is shown"),
     "methods/deacon.py _is_due": (1, "update_every alone: whether w moves at this step"),
 }
