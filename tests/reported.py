@@ -181,12 +181,12 @@ def homeostatic(variant, seed, *, experiment="homeostasis/small", scored=True, *
 
 
 def write_profile(project, name, *tasks, seeds=(1, 2), variants=None, title=None):
-    """A profile of these experiments, each with all of the paper's variants and "own".
+    """A profile of these experiments, each with these variants, or all of the paper's and "own".
 
     A task of DEACON is named without its paper, all others with it; none named: all of DEACON's.
     """
     own = {"own": {"name": "deacon", "architecture": "direct", "m": 2}}
-    sections = {"define": own, "variants": variants}
+    sections = {"define": own if variants is None or "own" in variants else {}, "variants": variants}
     names = {task: task if "/" in task else f"deacon/{task}" for task in tasks or EXPERIMENTS}
     experiments = {name: EXPERIMENTS.get(task, PLAIN) | sections for task, name in names.items()}
     content = {"title": title or name, "seeds": list(seeds), "threads": 1, "experiments": experiments}
