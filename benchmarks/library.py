@@ -106,7 +106,7 @@ def attached(rounds: int) -> tuple[str, dict[str, Ratio]]:
     config = GPT2Config(vocab_size=WORDS, bos_token_id=None, eos_token_id=None, **sizes)
     plain = GPT2LMHeadModel(config).train()
     model = copy.deepcopy(plain)
-    headdiv.attach(model)
+    headdiv.pretrained.attach(model)
     ids = torch.randint(4, WORDS, (B, N))
 
     def recorded() -> Tensor:

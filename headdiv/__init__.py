@@ -17,8 +17,6 @@ from headdiv.methods.registry import make_method, register
 from headdiv.nn.folding import fold
 from headdiv.nn.records import HeadRecord, record_heads
 from headdiv.pretrained.insertion import insert, inserted_modules, remove_method
-from headdiv.pretrained.measures import attach
-from headdiv.pretrained.saved import load
 from headdiv.training.trainer import Trainer
 
 __version__ = "0.2.0"
@@ -28,13 +26,11 @@ __all__ = [
     "ModelHeads",
     "MultiheadAttention",
     "Trainer",
-    "attach",
     "fold",
     "gha",
     "insert",
     "inserted_modules",
     "integrations",
-    "load",
     "make_method",
     "masked_heads",
     "plots",

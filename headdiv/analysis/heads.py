@@ -7,7 +7,7 @@ heads.pruning_curve(lambda: accuracy(model), order)
 with heads.edited({"encoder 1": lambda outputs, queries: 0.5 * outputs}):
     model(x)
 
-`headdiv.attach` gives the same for transformers models.
+`headdiv.pretrained.attach` gives the same for transformers models.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class ModelHeads:
         if not self.counts:
             raise DataError(
                 f"{type(model).__name__}: found no attention that headdiv built; expected headdiv.MultiheadAttention, "
-                "which headdiv.insert(model, 'baseline') puts in the place of torch's, or headdiv.attach(model) for "
-                "a model of transformers"
+                "which headdiv.insert(model, 'baseline') puts in the place of torch's, or "
+                "headdiv.pretrained.attach(model) for a model of transformers"
             )
 
     def _run(self, batch: Any) -> Any:

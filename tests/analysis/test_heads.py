@@ -76,7 +76,7 @@ def attached():
     model = random_model("bert").double()
     ids = torch.randint(4, 90, (3, 5))
     batches = [{"input_ids": x * ~PADDING, "attention_mask": (~PADDING).long()} for x in (ids, ids.flip(1))]
-    return headdiv.attach(model), batches, lambda output: output.logits[~PADDING]
+    return headdiv.pretrained.attach(model), batches, lambda output: output.logits[~PADDING]
 
 
 def dropped_in():

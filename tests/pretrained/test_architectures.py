@@ -32,7 +32,7 @@ def outputs(model, batch):
 
 
 def attached_outputs(model, batch):
-    headdiv.attach(model)
+    headdiv.pretrained.attach(model)
     return outputs(model, batch)
 
 
@@ -43,7 +43,7 @@ def model_of(kind):
 
 def saved_and_loaded(model, folder):
     model.save_pretrained(folder)
-    return headdiv.load(folder).eval()
+    return headdiv.pretrained.load(folder)
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_an_architecture_does_what_the_table_says(kind, tmp_path):
         with pytest.raises(HeaddivError):
             attached_outputs(model, batch)
         return
-    heads = headdiv.attach(model)
+    heads = headdiv.pretrained.attach(model)
     place = next(iter(heads.counts))
     with heads.record() as records:
         assert torch.equal(outputs(model, batch), plain)

@@ -22,7 +22,7 @@ def gradients(kind, options, checkpointed):
     """Of two forward passes, one of them with a head masked, and one backward pass; and the state after the update."""
     torch.manual_seed(0)
     model = model_of(kind).train()
-    heads, method = headdiv.attach(model), headdiv.insert(model, options)
+    heads, method = headdiv.pretrained.attach(model), headdiv.insert(model, options)
     if checkpointed:
         model.gradient_checkpointing_enable()
     place, total = next(iter(heads.counts)), 0.0
@@ -48,7 +48,7 @@ def test_gradients_and_counts_are_those_without_it(kind, options):
 
 def test_records_are_the_same_and_have_a_gradient():
     model = model_of("bert").train()
-    heads = headdiv.attach(model)
+    heads = headdiv.pretrained.attach(model)
     model.gradient_checkpointing_enable()
     with heads.record() as outer, heads.record(weights=False) as records:
         model(**arguments(model))
@@ -64,7 +64,7 @@ def test_records_are_the_same_and_have_a_gradient():
 
 def test_it_may_be_switched_on_and_off_and_is_transformers_own_again_when_detached():
     model = model_of("bert").train()
-    heads, batch = headdiv.attach(model), arguments(model)
+    heads, batch = headdiv.pretrained.attach(model), arguments(model)
     layer = model.bert.encoder.layer[0]
     model.gradient_checkpointing_enable()
     original = layer._gradient_checkpointing_func

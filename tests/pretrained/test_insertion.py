@@ -106,7 +106,7 @@ def test_torchs_own_transformer_takes_a_method_and_its_weights(options):
 def test_heads_of_torchs_own_attention_are_looked_at_as_ordinary_ones():
     model, x = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval(), torch.randn(2, 5, 16)
     plain = model(x)
-    for look in (headdiv.ModelHeads, headdiv.attach):
+    for look in (headdiv.ModelHeads, headdiv.pretrained.attach):
         with pytest.raises(DataError, match=r"headdiv.insert\(model, 'baseline'\) puts in the place of torch's"):
             look(model)
     headdiv.insert(model, "baseline")

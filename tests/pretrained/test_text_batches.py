@@ -34,7 +34,7 @@ def test_an_encoder_decoder_without_an_output_of_words_reads_what_the_one_with_i
     (batch,) = headdiv.pretrained.text_batches(bare, tokenizer, TEXTS)
     assert [*batch] == [key for key in expected if key != "labels"]
     assert all(torch.equal(x, expected[key]) for key, x in batch.items())
-    assert len(headdiv.attach(bare).to_frame([batch])) == 6 * 4
+    assert len(headdiv.pretrained.attach(bare).to_frame([batch])) == 6 * 4
 
 
 def test_what_is_masked_are_words_of_the_texts():

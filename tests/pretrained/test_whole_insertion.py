@@ -258,10 +258,10 @@ def test_a_method_is_found_and_taken_out_within_and_around_what_wraps_the_model(
         inserting, removing = (model, wrapper) if inside else (wrapper, model)
         headdiv.insert(inserting, MIXING)
         assert headdiv.pretrained.inserted_method(removing) is not None
-        assert headdiv.attach(removing).modules == headdiv.attach(inserting).modules
+        assert headdiv.pretrained.attach(removing).modules == headdiv.pretrained.attach(inserting).modules
         headdiv.remove_method(removing)
         assert "method" not in model.config.headdiv
-        headdiv.attach(removing).detach()
+        headdiv.pretrained.attach(removing).detach()
         assert attachment_of(inserting) is None
 
 
@@ -321,7 +321,7 @@ def test_heads_are_those_of_the_parts_that_peft_copies(part, options):
         method, batch = headdiv.insert(model, options), arguments(model, labels=True)
         if adapted:
             wrapper = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj"], modules_to_save=[part]))
-        heads = headdiv.attach(wrapper)
+        heads = headdiv.pretrained.attach(wrapper)
         with headdiv.record_heads(wrapper.train()) as records:
             loss = wrapper(**batch).loss
         added = method.aux_loss(wrapper, records, 0.5, 12)
