@@ -62,7 +62,7 @@ def measure(profile: str, rounds: int) -> dict[str, Ratio]:
         model, run_method = build_model(run_config, vocabulary_of(corpus))
         train = config.train.model_copy(update={"precision": precision})
         learner = Learner(model.train(), task_loss(config, model), run_method, train)
-        return lambda round_: learner.step(make_batch(pairs, batches[round_].numbers.tolist()), 1, 1000), model
+        return lambda round_: learner.step([make_batch(pairs, batches[round_].numbers.tolist())], 1, 1000), model
 
     baseline, model = training({"name": "baseline"})
     large = torch.randn(GEMM, GEMM)

@@ -83,7 +83,7 @@ class Inputs:
 
     def begin(self) -> None:
         """Begin a forward pass of the model, or of one within it."""
-        self.passes, self.rows, self.decoder = {}, {}, None
+        self.end()
         self.within = backward_pass()
 
     def end(self, *_: Any) -> None:

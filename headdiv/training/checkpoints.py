@@ -82,7 +82,6 @@ def restore(
     folder: Path,
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
-    device: torch.device,
     settings: dict[str, Any] | None = None,
 ) -> tuple[dict[str, Any], Parameters | None, list[Parameters]] | None:
     """Put the newest checkpoint into model, optimiser and generators; None if there is none.
@@ -119,6 +118,7 @@ def restore(
     optimiser.load_state_dict(stored)
     rank = distributed.rank()
     torch.set_rng_state(random[rank].clone())  # torch does not take a row of another tensor
+    device = next(model.parameters()).device
     if device.type == "cuda" and random_cuda is not None:
         torch.cuda.set_rng_state(random_cuda[rank].clone(), device)
     best = _read(newest / _BEST) if state.pop(_BEST, False) else None

@@ -83,17 +83,16 @@ class Learner:
         """The model's, the plain `Method` where it has none."""
         return self.method_steps.method
 
-    def step(self, batch: Any, number: int, steps: int, further: Sequence[Any] = ()) -> StepSums:
+    def step(self, batches: Sequence[Any], number: int, steps: int) -> StepSums:
         """Learn from one batch, or from several whose gradients are added up.
 
         The loss of several is the mean over all of their predictions; what the method adds is computed per batch and
         weighted by its predictions. Batch normalisation sees one batch at a time.
 
         Args:
-            batch: what the loss takes; with several ranks, this one's share.
+            batches: what the loss takes; with several ranks, this one's share of each.
             number: of this step, from 1.
             steps: in the whole training.
-            further: batches of this step.
 
         Raises:
             DivergenceError: the loss or the gradient is not finite; the parameters are as they were.
@@ -102,14 +101,14 @@ class Learner:
         for group in self.optimiser.param_groups:
             group["lr"] = config.learning_rate * rate_factor(config, number, steps)
         progress = min((number - 1) / steps, 1.0)  # of more batches than were planned, the last are at the end
-        batches, results = [batch, *further], []
+        summed, results = len(batches) > 1, []
         self.model.zero_grad()
-        for index, part in enumerate(batches, start=1):
+        for index, batch in enumerate(batches, start=1):
             more_follow = index < len(batches) and isinstance(self.forward, DistributedDataParallel)
             with self.forward.no_sync() if more_follow else contextlib.nullcontext():  # ranks meet once a step
-                results.append(self.backward(part, progress, summed=bool(further)))
+                results.append(self.backward(batch, progress, summed))
         counts, tokens, values = zip(*results, strict=True)
-        if further:
+        if summed:
             for parameter in self.model.parameters():
                 if parameter.grad is not None:
                     parameter.grad /= sum(counts)

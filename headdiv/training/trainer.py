@@ -177,8 +177,7 @@ class Trainer:
                 if not step_batches:
                     self._within_step = False
                     break
-                batch, *more = step_batches
-                sums = self.learner.step(batch, state.step + 1, self.steps, more)
+                sums = self.learner.step(step_batches, state.step + 1, self.steps)
                 state.seconds += time.perf_counter() - began
                 state.step += 1
                 state.tokens += sums.tokens
@@ -280,8 +279,7 @@ class Trainer:
         """Load the newest checkpoint; returns whether there is one."""
         if not self.folder:
             return False
-        learner = self.learner
-        checkpoint = checkpoints.restore(self.folder, self.model, learner.optimiser, learner.device, self._settings())
+        checkpoint = checkpoints.restore(self.folder, self.model, self.learner.optimiser, self._settings())
         if not checkpoint:
             return False
         stored, self.best, self._recent = checkpoint

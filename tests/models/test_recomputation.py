@@ -28,7 +28,7 @@ def trained(options, recompute, config=TRAIN):
     torch.manual_seed(3)
     learner = learner_of(model.train(), method, config)
     batches = [make_batch(some_pairs(seed=seed), range(6)) for seed in (1, 2, 3)]
-    sums = [learner.step(batches[0], 1, 10, batches[1:2]), learner.step(batches[2], 2, 10)]
+    sums = [learner.step(batches[:2], 1, 10), learner.step(batches[2:], 2, 10)]
     return sums, model.state_dict(), len(passes)
 
 

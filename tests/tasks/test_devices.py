@@ -131,7 +131,7 @@ def test_a_training_step_and_inference_stay_on_their_device_and_wait_where_they_
     learner = learner_of(model.train(), method, TRAIN, task)
     batch = BATCHES[task]().to("meta")
     with Waits() as waits:
-        learner.step(batch, 3, 10)
+        learner.step([batch], 3, 10)
     assert waits.found.keys() <= WAITS.keys()
     assert all(count <= WAITS[place][0] for place, count in waits.found.items())
     with Waits() as waits, torch.no_grad():

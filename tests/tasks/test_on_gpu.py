@@ -33,7 +33,7 @@ def step(device, task, options, precision="float32", seed=0):
     model, method = small_model(task, options, device, dropout=0.0)
     torch.manual_seed(seed)
     learner = learner_of(model.train(), method, TRAIN.model_copy(update={"precision": precision}), task)
-    sums = learner.step(BATCHES[task]().to(device), 3, 10)
+    sums = learner.step([BATCHES[task]().to(device)], 3, 10)
     gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     return sums.loss + sums.auxiliary, gradients, {**dict(model.named_parameters()), **dict(model.named_buffers())}
 

@@ -8,8 +8,6 @@ from torch import nn
 from headdiv.core.errors import TrainingError
 from headdiv.training import checkpoints
 
-CPU = torch.device("cpu")
-
 
 def build(seed, width=3):
     torch.manual_seed(seed)
@@ -36,13 +34,13 @@ def test_generators_of_all_ranks_are_kept(tmp_path, monkeypatch):
     checkpoints.save(tmp_path, 2, model, optimiser, {"step": 2})
     assert load_file(tmp_path / "step2" / "optimiser.safetensors")["random"].shape == (2, len(own))
     with pytest.raises(TrainingError, match=r"step2: written by 2 ranks, found 1; start as many, or delete"):
-        checkpoints.restore(tmp_path, model, optimiser, CPU)
+        checkpoints.restore(tmp_path, model, optimiser)
     monkeypatch.setattr(checkpoints.distributed, "world", lambda: 2)
     monkeypatch.setattr(checkpoints.distributed, "wait", lambda: None)
     for rank, expected in enumerate((own, second)):
         monkeypatch.setattr(checkpoints.distributed, "rank", lambda rank=rank: rank)
         torch.manual_seed(5)
-        assert checkpoints.restore(tmp_path, model, optimiser, CPU)[0] == {"step": 2}
+        assert checkpoints.restore(tmp_path, model, optimiser)[0] == {"step": 2}
         assert torch.equal(torch.get_rng_state(), expected)
 
 
@@ -57,7 +55,7 @@ def test_the_newest_two_whole_ones_are_kept_and_the_newest_counts(tmp_path):
         checkpoints.save(tmp_path, number, model, optimiser, {"step": number})
         kept = [*dict.fromkeys([*kept, number])][-2:]
         assert sorted(path.name for path in tmp_path.glob("step*[0-9]")) == sorted(f"step{n}" for n in kept)
-        assert checkpoints.restore(tmp_path, model, optimiser, CPU)[0] == {"step": number}
+        assert checkpoints.restore(tmp_path, model, optimiser)[0] == {"step": number}
         assert not any((tmp_path / name).exists() for name in killed)
     assert all((tmp_path / name).exists() for name in others)
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -85,7 +83,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog, name
             path.unlink()
         else:
             path.write_bytes(DAMAGES[damage](path.read_bytes()))
-        restored = checkpoints.restore(tmp_path, *build(3), CPU)
+        restored = checkpoints.restore(tmp_path, *build(3))
         assert restored == (({"step": 1}, None, []) if number == 2 else None)
         message = caplog.records[-1].getMessage()
         assert message.startswith(str(folder) if name == "SHA256SUMS" else str(path))
@@ -97,7 +95,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path, caplog, name
 def test_a_checkpoint_of_another_model_is_named(tmp_path):
     checkpoints.save(tmp_path, 5, *build(1), {"step": 5})
     with pytest.raises(TrainingError, match=f"^{tmp_path}/step5/model.safetensors: does not fit this model"):
-        checkpoints.restore(tmp_path, *build(1, width=5), CPU)
+        checkpoints.restore(tmp_path, *build(1, width=5))
 
 
 def test_views_and_buffers_are_kept(tmp_path):

@@ -95,7 +95,7 @@ def test_everything_but_w_takes_a_literal_adamw_step(method, clip):
             expected[name], state[name] = literal_adamw(
                 expected[name], g, state[name], number, rate, 0.8, 0.9, 1e-6, 0.1
             )
-        sums = learn.step(b, number, 30)
+        sums = learn.step([b], number, 30)
         assert seen[-1] == (number - 1) / 30
         assert (sums.count, sums.tokens, sums.correct) == (literal.count, literal.tokens, int(literal.correct))
         assert (sums.loss, sums.nll) == pytest.approx((literal.loss.item(), literal.nll.item()))
@@ -113,7 +113,7 @@ def test_the_gradient_is_of_the_mean_over_the_predictions():
         by_token = learn.loss
         if count:
             learn.loss = lambda model, batch: replace(by_token(model, batch), count=6)  # noqa: B023
-        sums.append(learn.step(b, 1, 10))
+        sums.append(learn.step([b], 1, 10))
         gradients.append(learn.model.output_weight.grad.clone())
     assert (sums[1].count, sums[1].tokens) == (6, sums[0].tokens)
     assert sums[1].loss == pytest.approx(sums[0].loss)
@@ -142,7 +142,7 @@ def test_what_is_not_finite_stops_the_step(damage, message):
     damage(learn.model)
     before = {name: tensor.clone() for name, tensor in learn.model.named_parameters()}
     with pytest.raises(DivergenceError, match=f"^{message} at step 7; nothing was recorded"):
-        learn.step(batch(), 7, 10)
+        learn.step([batch()], 7, 10)
     for name, p in learn.model.named_parameters():
         assert torch.equal(p.nan_to_num(-1), before[name].nan_to_num(-1)), name
 
@@ -153,7 +153,7 @@ def test_a_step_beyond_the_planned_end_is_at_the_end():
     update = learning.method.after_backward
     learning.method.after_backward = lambda model, progress: (progresses.append(progress), update(model, progress))
     for number in (9, 10, 11, 13):
-        learning.step(batch(), number, 10)
+        learning.step([batch()], number, 10)
     assert progresses == [0.8, 0.9, 1.0, 1.0]
 
 
@@ -169,9 +169,9 @@ def test_batches_whose_gradients_are_added_are_one_large_batch(method):
     pairs = some_pairs(9, seed=7)
     whole, parts = (learner(method, torch.float64, 0.1, learning_rate=0.01) for _ in range(2))
     for number in (1, 2):
-        together = whole.step(make_batch(pairs, range(9)), number, 10)
+        together = whole.step([make_batch(pairs, range(9))], number, 10)
         three = [make_batch(pairs, numbers) for numbers in ([0, 1], [2, 3, 4, 5], [6, 7, 8])]
-        several = parts.step(three[0], number, 10, three[1:])
+        several = parts.step(three, number, 10)
         assert (together.count, together.correct, several.batches) == (several.count, several.correct, 3)
         assert several.loss == pytest.approx(together.loss)
     expected = whole.model.state_dict()
