@@ -144,13 +144,9 @@ class ModelHeads:
 
     # ---- masking and editing
 
-    def masked(self, masks: Masks) -> contextlib.AbstractContextManager[None]:
-        """While open, the outputs of heads are multiplied by these masks; see `headdiv.masked_heads`."""
-        return masked_heads(self.model, masks)
-
     def without(self, removed: Sequence[Head]) -> contextlib.AbstractContextManager[None]:
-        """While open, these heads (module, number from 1) are masked."""
-        return self.masked(masks_without(self.model, removed))
+        """While open, these heads (module, number from 1) are masked; `headdiv.masked_heads` takes other factors."""
+        return masked_heads(self.model, masks_without(self.model, removed))
 
     @contextlib.contextmanager
     def edited(self, edits: Mapping[str, Edit]) -> Iterator[None]:
@@ -277,7 +273,7 @@ class ModelHeads:
             module.spec = replace(module.spec, heads=len(heads), width=K)
 
     def _value(self, metric: Metric, masks: Masks) -> float:
-        with self.masked(masks), evaluating(self.model), torch.no_grad():
+        with masked_heads(self.model, masks), evaluating(self.model), torch.no_grad():
             return float(metric())
 
 

@@ -41,7 +41,7 @@ def test_outputs_are_the_same_to_the_last_bit_and_detaching_leaves_the_model_as_
     with heads.record() as records:
         assert torch.equal(logits(model, batch), plain)
     assert [record.spec.name for record in records] == list(heads.counts)
-    with heads.masked({place: torch.ones(count) for place, count in heads.counts.items()}):
+    with headdiv.masked_heads(model, {place: torch.ones(count) for place, count in heads.counts.items()}):
         assert torch.equal(logits(model, batch), plain)
     assert headdiv.pretrained.attach(model).modules == heads.modules  # once is enough
     assert list(model.state_dict()) == list(state)
