@@ -57,6 +57,7 @@ def test_the_validation_loss_decides_by_the_rules(project):
         (-0.02, 0.01, 3, "worse"),
         (0.001, 0.002, 3, "as good"),
         (0.02, 0.03, 3, "undecided"),
+        (0.002, 0.015, 3, "undecided"),  # its equivalence has p = 0.07
         (0.02, 0.01, 1, "one seed, not judged"),
         (0.02, math.nan, 3, "one seed, not judged"),
     ],
