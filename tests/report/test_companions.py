@@ -78,7 +78,7 @@ def test_every_display_is_made_or_is_a_line_of_what_is_not_stored(name):
     shown = displays(name)
     lines = {key for key, view in shown.items() if isinstance(view, Markdown) and re.fullmatch(r"\*.*\*", view.data)}
     assert shown
-    assert lines == NOTHING_STORED.get(name, set())
+    assert lines <= NOTHING_STORED.get(name, set())  # fewer where `make reproduce` has run
 
 
 @pytest.mark.parametrize(("experiment", "profile"), SPOKEN_OF.items())
