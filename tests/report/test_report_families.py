@@ -6,7 +6,7 @@ from reported import metrics, put, worked_out, write_profile
 
 from headdiv.companion.experiments.papers import task_of
 from headdiv.companion.report import figures, tables
-from headdiv.companion.report.families import design_of, families_of, scores_of
+from headdiv.companion.report.families import design_of, families_of, references_of, scores_of
 from headdiv.companion.report.groups import by_variant
 
 EXPERIMENT = "deacon/regulariser"
@@ -48,6 +48,13 @@ def estimates(experiment, score):
         name: dict(zip((row.names for row in family.rows), family.estimate(scores), strict=True))
         for name, family in families_of(task, groups).items()
     }
+
+
+def test_a_method_is_compared_at_its_level_and_the_transformer_with_itself_at_the_first():
+    task = task_of(EXPERIMENT)
+    expected = {method + end: "baseline" + end for method in GAINS for end in ENDS}
+    expected |= {"baseline" + end: "baseline" for end in ENDS if end}
+    assert references_of(task, task.variants) == expected
 
 
 def test_each_family_has_its_own_simultaneous_intervals():
