@@ -86,7 +86,7 @@ def test_statistics(mine):
 
 
 def test_answers_after_the_cut(mine):
-    held_out = [(GRAZ, {"v1": ("Where?", "the Mur"), "v2": ("How high?", "28"), "v3": ("What?", "Mur. Its")})]
+    held_out = [(GRAZ, {"v1": ("Where?", "the Mur"), "v2": ("How high?", "28"), "v3": ("What?", "Mur.")})]
     test = load_qa(mine(held_out=held_out, context_words=5)).test
     assert test.answers.tolist() == [[3, 4], [SKIP, SKIP], [SKIP, SKIP]]  # the last is cut through
     assert test.answerable.tolist() == [0]
