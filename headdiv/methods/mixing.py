@@ -89,6 +89,7 @@ class Mixing(Method):
         start: float = Field(0.31, ge=0, le=1, description="P, share of the training until which A is frozen")
         gamma: float = Field(40.0, ge=0, description="γ; 0: no loss on A")
         growth: float = Field(1e-4, ge=0, description="Δr")
+        # No other choice is left; it stays, since the hashes of stored runs include it.
         former: Literal["written"] = Field("written", description="Θ0: the parameters before the last step")
         kinds: tuple[Kind, ...] = Field(
             ATTENTION_KINDS, min_length=1, description="kinds of attention whose heads are mixed"
