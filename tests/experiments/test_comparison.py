@@ -44,6 +44,13 @@ def test_quantiles_are_those_of_dunnetts_tables(case):
     assert simultaneous_quantile(R, freedom) == pytest.approx(DUNNETT[case], abs=0.006)
 
 
+def test_quantiles_are_those_of_the_multivariate_t_distribution():
+    R = np.array([[1.0, 0.3, 0.7], [0.3, 1.0, 0.2], [0.7, 0.2, 1.0]])
+    c = simultaneous_quantile(R, 7)
+    inside = stats.multivariate_t(shape=R, df=7, seed=1).cdf(np.full(3, c), lower_limit=np.full(3, -c))
+    assert inside == pytest.approx(0.95, abs=5e-4)
+
+
 @pytest.mark.parametrize("variants", [3, 5])
 def test_quantiles_of_all_pairs_are_those_of_the_studentised_range(variants):
     """Differences of all pairs depend on each other: their correlations are singular."""
@@ -152,3 +159,11 @@ def test_estimates_and_errors_are_those_of_least_squares_with_a_column_for_each_
         np.testing.assert_allclose(
             (difference.mean, difference.error, difference.freedom), expected, rtol=1e-11, atol=2e-12
         )
+
+
+def test_what_is_no_difference_is_refused():
+    scores = {"a": {1: 10.0, 2: 11.0}, "b": {1: 10.5, 2: 11.2}}
+    with pytest.raises(ValueError, match=r"weights: found \{'a': 1.0\}, expected numbers that add up to 0"):
+        contrasts(scores, [{"a": 1.0}])
+    with pytest.raises(ValueError, match=r"weights: found \{'a': -1.0\}, expected numbers that add up to 0"):
+        differences(scores, [("a", "a")])

@@ -4,15 +4,17 @@ import inspect
 import re
 
 import pytest
+import torch
 from faulty import fails
 
 from headdiv.companion.experiments.papers import FOLDER, load_paper, task_of
 from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.models.sizes import LMConfig, ModelConfig
+from headdiv.companion.models.transformer import Transformer, count_parameters
 from headdiv.companion.report.figures import figure_entry, figures_of_paper
 from headdiv.companion.tasks import TASKS
 from headdiv.core.errors import HeaddivError
-from headdiv.methods import METHODS, check_method
+from headdiv.methods import METHODS, check_method, make_method
 
 NO_PAPERS = {"head-scale", "orthogonality", "hsic"}  # rows of the dissection, and of the profile diversity
 PAPERS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -86,3 +88,18 @@ def test_what_a_paper_names_is_there(name):
 def test_what_is_not_there_is_named(call, message):
     with fails(message, HeaddivError):
         call()
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "millions"),
+    [("small", 23_125_760, 23.1), ("base", 68_271_616, 68.3), ("big", 224_623_616, 224.6)],
+)
+def test_the_counts_of_table_1(size, count, millions):
+    """They follow from vocabularies that keep every word, and biases everywhere; no mechanism has parameters."""
+    task = task_of(f"homeostasis/{size}")
+    config = ModelConfig(**task.sizes.model)
+    for variant in {variant.method.get("attention"): variant for variant in task.variants.values()}.values():
+        with torch.device("meta"):
+            model = Transformer(config, *task.sizes.vocabulary, make_method(check_method(variant.method, config)))
+        assert count_parameters(model) == count
+    assert round(count / 1e6, 1) == millions == task.variants["baseline"].reported["parameters"] / 1e6

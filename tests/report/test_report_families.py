@@ -73,6 +73,16 @@ def test_each_family_has_its_own_simultaneous_intervals():
         assert (difference.mean, difference.half) == pytest.approx((mean, half), rel=2e-2)
 
 
+def test_a_row_whose_score_varies_far_more_is_named():
+    store()
+    for seed, bleu in zip((4, 5, 6), (10.0, 60.0, 20.0), strict=True):
+        put(metrics("direct-8-d2", seed, experiment=EXPERIMENT, bleu=bleu, validation_nll_best=1.37 + 0.01 * seed))
+    gains = estimates(EXPERIMENT, "bleu")["levels"]
+    assert [gains["Direct-8", str(level)].freedom for level in LEVELS] == [14, 2, 14]
+    notes = " ".join(tables.table_data("p", EXPERIMENT).remarks)
+    assert "Student's intervals, which are not simultaneous: Direct-8, dropout 0.2 (BLEU)." in notes
+
+
 def test_the_figure_has_gains_by_dropout():
     losses = store()
     figure = figures.draw("deacon_regulariser", "p")
