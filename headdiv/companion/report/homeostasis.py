@@ -16,7 +16,7 @@ from headdiv.companion.experiments.profiles import Runs
 from headdiv.companion.experiments.run_result import RunResult
 from headdiv.companion.report.curves import common_epochs
 from headdiv.companion.report.figure_kinds import FigureEntry, figure_kind
-from headdiv.companion.report.groups import Groups, by_variant, labels_of, title
+from headdiv.companion.report.groups import Groups, by_variant, labels_of, over_seeds, title, title_without_seeds
 from headdiv.companion.report.looks import look_of, looks
 from headdiv.companion.report.plotting import (
     SMALL,
@@ -171,8 +171,9 @@ def draw_activations(profile: str, figure: FigureEntry) -> Figure:
         Line2D([], [], color=colours[name], lw=7, label=label) for name, label in MECHANISMS.items() if name in seen
     ]
     add_handles(fig, [*handles, Line2D([], [], color="black", lw=1.2, label="s")], 4, SMALL)
-    shown = title("Activity of the units", {label: groups[label] for label in labels})
-    add_title(fig, shown.replace("mean over ", ""))  # no mean: the units of all seeds
+    shown = {label: groups[label] for label in labels}
+    seeds = over_seeds(shown).removeprefix("mean over ")  # no mean: the units of all seeds
+    add_title(fig, f"{title_without_seeds('Activity of the units', shown)}, {seeds}")
     return fig
 
 
