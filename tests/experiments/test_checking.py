@@ -145,7 +145,7 @@ def test_the_command_shows_scores_that_differ_and_keeps_todays_where_asked(path,
         change(variant, 3.0, 2.0, 1.0, 4.0)
     right = read_json(path)
     headdiv("check")
-    assert capsys.readouterr().out.splitlines()[-1].startswith("Every stored run is the profile's and has learnt")
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Every stored run is the profile's, and each has learnt")
     write_json(path, right | {"scores": right["scores"] | {"bleu": right["scores"]["bleu"] | {"value": 99.0}}})
     headdiv("check", "--no-scores")
     assert "1 scores of stored outputs are others today; --write" in refusal("check")
@@ -173,6 +173,8 @@ def test_each_failure_is_one_sentence(finished):
     assert fell == f"{EXPERIMENT}, baseline, seed 1: the training loss went from 2.0000 to 2.5000"
     assert beats.startswith(f"{EXPERIMENT}, direct-8, seed 1: the validation loss 4.2500 is not below 4.0000")
     assert refusal("check") == f"{fell}\n{beats}"
+    finished.write_profile("tiny", unlearned=["direct-8"])
+    assert failures("tiny") == [fell]
 
 
 def test_a_fall_that_is_mostly_lost_again_is_a_failure(path):

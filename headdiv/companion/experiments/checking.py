@@ -63,7 +63,10 @@ def check_profile(profile: str, with_scores: bool = True, write: bool = False) -
         raise HeaddivError("\n".join(problems))
     if differing and not write:
         raise HeaddivError(f"{differing} scores of stored outputs are others today; --write keeps today's")
-    yield "Every stored run is the profile's and has learnt: its loss fell, and validation beats frequencies alone."
+    known = [variant for section in Runs(profile).profile.experiments.values() for variant in section.unlearned]
+    but = f" (but those of {', '.join(known)})" if known else ""
+    learnt = "has learnt: its loss fell, and validation beats frequencies alone"
+    yield f"Every stored run is the profile's, and each{but} {learnt}."
 
 
 # ---- settings, data and code
@@ -134,9 +137,15 @@ def changed_content(profile: str) -> list[str]:
 
 
 def failures(profile: str) -> list[str]:
-    """One sentence for each stored run of a profile that diverged or learnt nothing (`RunResult.failures`)."""
-    runs = (run for runs in with_results(profile).values() for run in runs)
-    return [f"{run.name}: {sentence}" for run in runs for sentence in run.failures()]
+    """One sentence for each stored run of a profile that diverged or learnt nothing, and is not known for it."""
+    experiments = Runs(profile).profile.experiments
+    return [
+        f"{run.name}: {sentence}"
+        for experiment, runs in with_results(profile).items()
+        for run in runs
+        if run.variant not in experiments[experiment].unlearned
+        for sentence in run.failures()
+    ]
 
 
 # ---- what stored outputs score today

@@ -107,6 +107,9 @@ class Experiment(Settings):
     failed: dict[str, Distinct[int]] = Field(
         default_factory=dict, description="by variant: seeds whose training failed; they are no longer asked for"
     )
+    unlearned: Distinct[str] = Field(
+        default_factory=list, description="variants known to learn nothing, as the results say; `check` passes them"
+    )
     tune: Tune | None = Field(None, description="settings that are tried for variants, and chosen, before their runs")
     pruning: int | None = Field(
         None, ge=1, description="mask each run's heads, the curve in so many steps, by the validation loss alone"

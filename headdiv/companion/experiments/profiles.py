@@ -97,6 +97,7 @@ class _Experiment:
         names += [("method", method, list(METHODS), ("methods", method)) for method in section.methods]
         for key in ("settings", "failed"):
             names += [("variant", variant, self.variants, (key, variant)) for variant in getattr(section, key)]
+        names += [("variant", name, self.variants, ("unlearned", n)) for n, name in enumerate(section.unlearned)]
         if tune:
             names += [("variant", variant, self.variants, ("tune", "arms", variant)) for variant in tune.arms]
         for noun, name, choices, keys in names:

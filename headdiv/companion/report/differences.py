@@ -58,6 +58,10 @@ def column_of(task: PaperTask, kind: str, score: str) -> Column:
     return PANELS.get(score) or task.columns.get(score) or other
 
 
+def _unit_of_difference(panel: Column) -> str:
+    return "points" if panel.unit in {"0 to 100", "%"} else panel.unit
+
+
 def draw_rows(
     ax: Axes, differences: Sequence[Difference], higher: bool, margin: float | None = None, judged: bool = True
 ) -> list[str]:
@@ -155,7 +159,7 @@ def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = 
             ax.tick_params(labelsize=SMALL)
             verdicts += decisions
         base = means_of({BASELINE: groups[BASELINE]}, score)[BASELINE]
-        label = f"{with_unit(panel.label, panel.unit)}\nthe Transformer's: "
+        label = f"difference in {with_unit(panel.label, _unit_of_difference(panel))}\nthe Transformer's: "
         column[-1].set_xlabel(label + as_printed(base.mean, panel.digits, base.half), fontsize=SMALL)
     handles = [Line2D([], [], color="0.2", marker="o", ms=2.5, mew=0, ls="none", label="a seed")]
     handles += plotting.verdict_handles(verdicts)
@@ -236,7 +240,7 @@ def draw_levels(profile: str, figure: FigureEntry) -> Figure:
     positions = np.log10(design.levels) if factor.logarithmic else np.array(design.levels)
     width = positions[-1] - positions[0]
     for (left, *right), (name, panel) in zip(axes, PANELS.items(), strict=True):
-        unit = "points" if panel.unit == "0 to 100" else panel.unit  # of a difference
+        unit = _unit_of_difference(panel)
         by_level = dict(zip(design.pairs(), families["levels"].estimate(scores[name]), strict=True))
         for number, (method, look) in enumerate(looks.items()):
             differences = [by_level[method, level] for level in design.levels]
