@@ -193,7 +193,7 @@ def test_a_method_without_a_seed_of_the_baseline_has_no_difference(profile):
     assert "intervals" not in figure.get_suptitle()
     differences = figure.axes[1]
     assert [text.get_text() for text in differences.texts] == ["−1.00", "no seed in common"]
-    assert differences.get_xlabel() == "difference in BLEU (points)\nthe Transformer's: 20.00"
+    assert differences.get_xlabel() == "BLEU: difference (points)\nthe Transformer's: 20.00"
 
 
 def test_times_are_shown_where_nothing_else_was_busy(profile):

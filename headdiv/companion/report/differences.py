@@ -159,8 +159,9 @@ def draw_differences(profile: str, figure: FigureEntry, scores: Sequence[str] = 
             ax.tick_params(labelsize=SMALL)
             verdicts += decisions
         base = means_of({BASELINE: groups[BASELINE]}, score)[BASELINE]
-        label = f"difference in {with_unit(panel.label, _unit_of_difference(panel))}\nthe Transformer's: "
-        column[-1].set_xlabel(label + as_printed(base.mean, panel.digits, base.half), fontsize=SMALL)
+        heading = with_unit(f"{panel.label}: difference", _unit_of_difference(panel))
+        level = as_printed(base.mean, panel.digits, base.half)
+        column[-1].set_xlabel(f"{heading}\nthe Transformer's: {level}", fontsize=SMALL)
     handles = [Line2D([], [], color="0.2", marker="o", ms=2.5, mew=0, ls="none", label="a seed")]
     handles += plotting.verdict_handles(verdicts)
     if any(line.paper for by_pair in lines.values() for line in by_pair.values()):
