@@ -189,7 +189,7 @@ def sinusoids(positions: int, width: int) -> Tensor:
     dimensions = torch.arange(0, width, 2, dtype=torch.float64, device="cpu")
     angle = position[:, None] * torch.exp(dimensions * (-math.log(10000.0) / width))  # (positions, ceil(D / 2))
     table = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width]
-    return table.float().to(torch.get_default_device())
+    return table.float().to(torch.empty(0).device)  # in torch 2.6 get_default_device ignores `with torch.device`
 
 
 def initialise(model: nn.Module, seed: int) -> None:
