@@ -112,12 +112,15 @@ def test_a_run_with_averaged_parameters_is_judged_by_the_mean_bleu_of_its_test_s
                 scores |= {"validation_nll_average": 1.6, "bleu_average": 39.0} if averaged else {}
                 run = metrics(variant, seed, experiment=EXPERIMENT, validation_nll_best=1.6 + seed / 1e4, **scores)
                 run["config"]["data"]["more_tests"] = tests
+                if averaged:
+                    run["scores"]["bleu_average"]["signature"] = f"the parameters of epochs {seed} to {seed + 9}"
                 cka = 0.1 if variant == "dis-o" else 0.3
                 run["heads"] = {"measures": {"encoder 1": {"cka": [[1.0, cka], [cka, 1.0]], "effective_rank": 7.0}}}
                 put(run)
         data = table_data("p", EXPERIMENT)
         assert ("bleu_mean" in data.numbers) == ("BLEU, averaged" in data.tables["every model"]) == averaged
         assert data.tables["minus the Transformer"]["By BLEU"].item() == ("better" if averaged else "as good")
+    assert data.signatures["BLEU, averaged"] == "the parameters of the last 10 epochs"
     means = {variant: [sum(values) / 3 for values in by_seed] for variant, by_seed in bleu.items()}
     numbers = data.numbers.set_index("variant")
     for variant, by_seed in means.items():

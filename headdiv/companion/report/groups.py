@@ -144,8 +144,14 @@ def signature(runs: Sequence[RunResult], name: str) -> str:
     for run in runs:
         if name in run.scores:
             text = re.sub(r"epoch \d+ of \d+, that of", "the epoch of", run.scores[name].signature)
-            signatures.append(re.sub(r"the steps of epoch \d+", "the steps of the best epoch", text))
+            text = re.sub(r"the steps of epoch \d+", "the steps of the best epoch", text)
+            signatures.append(re.sub(r"parameters of epochs (\d+) to (\d+)", _number_of_epochs, text))
     return " or ".join(dict.fromkeys(signatures))
+
+
+def _number_of_epochs(averaged: re.Match[str]) -> str:
+    first, last = map(int, averaged.groups())
+    return f"parameters of the last {last - first + 1} epochs"
 
 
 def title(subject: str, groups: Groups, first: bool = False) -> str:
