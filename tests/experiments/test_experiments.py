@@ -130,6 +130,7 @@ def test_a_variant_that_failed_with_all_seeds_is_known_and_can_be_trained_again(
         ("    settings:\n      direct-8: {data.name: x}\n", 7,
          "settings.direct-8.data.name: unknown key; expected one of"),
         ("    variants: [direct-9]\n", 6, "variants.0: unknown variant 'direct-9'; did you mean 'direct-8'?"),
+        ("    unlearned: [direct-9]\n", 6, "unlearned.0: unknown variant 'direct-9'; did you mean 'direct-8'?"),
         ("    define:\n      direct-9:\n        {name: deacon, architecture: direct,\n         m: 9}\n", 9,
          "define.direct-9.m: 9 is more than the k = 8 inputs of the PCA layer"),
         ("    model: {heads: 4}\n", 4, "variants.direct-8.m: 8 is more than the k = 4 inputs"),
