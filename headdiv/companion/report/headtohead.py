@@ -18,7 +18,7 @@ from headdiv.companion.report.families import compared_scores, outlier_note, sco
 from headdiv.companion.report.formats import NONE, as_printed, enough_digits, plural, with_intervals, with_unit
 from headdiv.companion.report.groups import all_quiet, other_rows_note, signatures_of
 from headdiv.companion.report.measures import MEASURES, SCORE
-from headdiv.companion.report.result_tables import Results, difference_table
+from headdiv.companion.report.result_tables import UNTIMED, Results, difference_table
 from headdiv.companion.report.table_data import TableData, interval_columns
 from headdiv.companion.report.verdicts import ALPHA, MARGINS, NO_DIFFERENCE
 from headdiv.companion.tasks.bleu import paired_bootstrap
@@ -83,9 +83,8 @@ def comparison_numbers(
     number of common_seeds, equivalence_p, the p-value of equivalence within `MARGINS`, and own_interval, whether the
     row is left out of the additive model (`analysis.comparison.uneven`); of the bootstrap p_lowest and
     p_highest over seeds, p_below_5_percent and p_seeds, how many seeds are below 0.05 of how many; parameters and
-    parameters_of_base (%); front_parameters and front_training_seconds, whether no other variant has as much BLEU for
-    less (by differences; by time empty where other work kept the machine busy). Then of every other score of the task
-    its mean, and its difference from the baseline with the interval's ends.
+    parameters_of_base (%). Then of every other score of the task its mean, and its difference from the baseline with
+    the interval's ends.
     """
     groups, p = results.groups, [p_values.get(variant, []) for variant in results.groups]
     differences, outliers = _differences(results, SCORE), comparison.uneven(scores_of(results.model, SCORE))
@@ -104,14 +103,6 @@ def comparison_numbers(
     }
     for name in (*MEASURED, *MEASURES):
         columns |= interval_columns(name, means[name])
-    score = pd.Series(columns[SCORE])
-    if BASELINE in groups:  # rows may have other seeds
-        base = columns[SCORE][columns["variant"].index(BASELINE)]
-        score = (base + pd.Series(columns[f"{SCORE}_difference"])).fillna(score)
-    columns["front_parameters"] = pareto_front(columns["parameters"], score)
-    columns["front_training_seconds"] = None
-    if all_quiet(groups):  # otherwise times are not compared
-        columns["front_training_seconds"] = pareto_front(columns["training_seconds"], score)
     for name in compared_scores(results.task):
         if name != SCORE:
             columns[name] = [estimate.mean for estimate in means[name]]
@@ -123,14 +114,6 @@ def _differences(results: Results, score: str) -> list[Interval]:
     """Each variant minus the baseline, among all rows of the model."""
     differences = comparison.against(scores_of(results.model, score), BASELINE)
     return [differences.get(variant, NO_DIFFERENCE) for variant in results.groups]
-
-
-def pareto_front(costs: Sequence[float], scores: Sequence[float]) -> list[bool]:
-    """Of each point, whether none has at least its score for at most its cost, and one of the two strictly better."""
-    cost, score = np.asarray(costs, dtype=float), np.asarray(scores, dtype=float)
-    as_good = (cost[None] <= cost[:, None]) & (score[None] >= score[:, None])  # (points, others)
-    better = (cost[None] < cost[:, None]) | (score[None] > score[:, None])
-    return (~(as_good & better).any(axis=1)).tolist()
 
 
 # ---- the table
@@ -215,12 +198,7 @@ def _cost_cells(numbers: pd.DataFrame, means: Mapping[str, list[Interval]], quie
         digits = enough_digits(numbers["training_seconds"], 0)
         cells["Training (s)"] = with_intervals(means["training_seconds"], digits)
         cells["Translating (sentences/s)"] = with_intervals(means["sentences_per_second"], 1)
-    cells["Peak memory (MiB)"] = [as_printed(value, 0) for value in numbers["peak_memory_mib"]]
-    fronts = {"size": numbers["front_parameters"], "time": numbers["front_training_seconds"]}
-    cells["Pareto front"] = [
-        ", ".join(name for name, front in fronts.items() if front[row]) for row in range(len(numbers))
-    ]
-    return cells
+    return cells | {"Peak memory (MiB)": [as_printed(value, 0) for value in numbers["peak_memory_mib"]]}
 
 
 def _interval_note(numbers: pd.DataFrame) -> str:
@@ -247,16 +225,10 @@ def _notes(numbers: pd.DataFrame, missing: list[str], quiet: bool, timed: bool) 
         )
     if missing:
         notes.append(f"Without stored counts of n-grams, and so without p: {', '.join(missing)}.")
-    if quiet:
-        notes.append("Times are by the wall clock, measured once per run.")
+    notes.append("Times are by the wall clock, measured once per run." if quiet else UNTIMED)
     if quiet and not timed:
         notes.append("These runs' searches were not timed.")
     notes.append("Peak memory is that of a GPU's allocator, or of the whole process on a CPU.")
-    front = "Pareto front: no other method has as high a BLEU with fewer parameters (size)"
-    if quiet:
-        notes.append(f"{front}, or after less training (time).")
-    else:
-        notes.append(f"{front}. These runs are not known to have had the machine to themselves, so no times are shown.")
     notes.append(
         "Measures of heads are on the validation split, means over the attention modules and their heads or pairs of "
         "heads, before the output stage. In a mixture of heads, head 1 is each token's first choice."
